@@ -243,7 +243,7 @@ def run(builder: Builder, options: RunOptions) -> DatasetSummary | None:
         storage.use_options(options.beam)
     update.complete_killed_update(options.output)
     builder = builder.resolved(planning.began(options.output).get("options", {}))
-    builder = dataclasses.replace(builder, compares=builder.dedup or options.holdout_fraction > 0)
+    builder = builder.with_plan(compares=builder.dedup or options.holdout_fraction > 0)
     max_bytes = options.max_document_bytes or builder.max_bytes
     reading = dataclasses.replace(builder.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
     curation = Curation(
@@ -317,7 +317,7 @@ def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOption
     first = 0 if job.first_shard else update.SECOND
     beside = update.begin(job, first, plan.to_json())
     index = beside / update.INDEX
-    builder = dataclasses.replace(job.builder, old=(str(Path(job.folder).resolve()), str(index.resolve())))
+    builder = job.builder.with_plan(old=(str(Path(job.folder).resolve()), str(index.resolve())))
     new = dataclasses.replace(job, folder=str(beside), builder=builder, first_shard=first)
     try:
         if not index.exists():

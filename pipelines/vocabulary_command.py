@@ -24,7 +24,7 @@ from clearspan.common.options import Flag
 from clearspan.common.progress import ProgressBar
 from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.builders import CorpusOptions
-from clearspan.pipelines.builders.text_inputs import EMPTY, TextReading, text_of, texts_of
+from clearspan.pipelines.builders.text_inputs import EMPTY, FileOptions, TextOptions, text_of, texts_of
 from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.counter import RecordCounter, encoding_lines
 from clearspan.pipelines.errors import PipelineError
@@ -46,7 +46,7 @@ SPLIT_BYTES = 16_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vocabulary(TextReading, CorpusOptions, StoreCommand):
+class Vocabulary(CorpusOptions, StoreCommand):
     """The command `vocabulary`: learns a tokenizer from texts."""
 
     output: Annotated[
@@ -54,6 +54,8 @@ class Vocabulary(TextReading, CorpusOptions, StoreCommand):
     ]
     size: Annotated[int, Flag("number of token ids", "N")] = 32000
     max_document_bytes: Annotated[int, Flag("count longer records as bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
+    texts: TextOptions = dataclasses.field(default_factory=TextOptions)
+    files: FileOptions = dataclasses.field(default_factory=FileOptions)
 
     summary: ClassVar[str] = COMMANDS["vocabulary"].summary
     description: ClassVar[str] = "Learn a byte-level BPE tokenizer from texts, for a domain or a language without one."
@@ -69,16 +71,16 @@ class Vocabulary(TextReading, CorpusOptions, StoreCommand):
     @property
     def shaping(self) -> dict[str, Any]:
         """The options on which the tokenizer depends, for its fingerprint."""
-        apart: tuple[str, ...] = ("inputs", "output", "max_bad_fraction", "quiet", "skip_unknown", "json", "beam")
-        options = {name: value for name, value in dataclasses.asdict(self).items() if name not in apart}
-        encoding = options.pop("encoding")
-        return {**options, **({"encoding": described(encoding)} if encoding else {})}
+        files = self.files
+        encoding = {"encoding": described(files.encoding)} if files.encoding else {}
+        own = {"size": self.size, "max_document_bytes": self.max_document_bytes}
+        return {**self.texts.described(), "header": files.header, "formats": files.formats, **own, **encoding}
 
     def paths(self) -> Sequence[str]:
         return self.inputs
 
     def reading(self) -> ReadOptions:
-        return dataclasses.replace(super().reading(), max_bytes=self.max_document_bytes, skip_unknown=self.skip_unknown)
+        return self.texts.reading(self.files, max_bytes=self.max_document_bytes, skip_unknown=self.skip_unknown)
 
     def run(self) -> "TokenizerSummary":
         """Learn the tokenizer and write its folder, unless an earlier run did.
@@ -95,7 +97,7 @@ class Vocabulary(TextReading, CorpusOptions, StoreCommand):
                 plan.root,
                 plan.inputs,
                 self.reading(),
-                lambda record: text_of(record, self.text_field),
+                lambda record: text_of(record, self.texts.text_field),
                 self.max_bad_fraction,
             )
         all_splits = Unit(0, tuple(split for unit in plan.units for split in unit.splits))
@@ -181,7 +183,7 @@ def _texts(options: Vocabulary, plan: Plan, counter: RecordCounter, contents: li
     with ProgressBar(unit.bytes, work, options.quiet, unit="B", unit_scale=True) as bar:
         for split in unit.splits:
             records = read_splits(plan.root, [split], options.reading(), contents)
-            for _, text, data in texts_of(counter.readable(records), options.text_field, counter):
+            for _, text, data in texts_of(counter.readable(records), options.texts.text_field, counter):
                 counter.counts.kept += 1
                 counter.counts.count("text_bytes", len(data))
                 yield text

@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Lt
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.flags import command_line
-from clearspan.common.options import Flag, Options, from_keywords, parse, words
+from clearspan.common.options import Flag, Options, _fields, from_keywords, parse, words
 from clearspan.common.terminal import Parser, UsageError
 from clearspan.pipelines.registry import BUILDERS
 from clearspan.train.__main__ import LauncherOptions
@@ -124,6 +124,20 @@ def test_the_commands_of_a_row_take_the_same_values_and_have_its_default(
             assert default in (str(value), f"{value:,}" if isinstance(value, int) else f"`{value}`"), option
         if isinstance(value, bool):
             assert default == ("on" if value and "--dedup" in actions[0].option_strings else "off"), option
+
+
+def test_no_class_declares_an_inherited_option_again_to_remove_it() -> None:
+    for command in COMMANDS.values():
+        importlib.import_module(command.module)
+    waiting, classes = [Options], set[type[Options]]()
+    while waiting:
+        waiting += (below := waiting.pop().__subclasses__())
+        classes |= {*below}
+    assert len(classes) > 40
+    for cls in classes:
+        own = {field.name for field in _fields(cls)}
+        inherited = {field.name for base in cls.__mro__[1:] if issubclass(base, Options) for field in _fields(base)}
+        assert inherited <= own, cls
 
 
 def test_an_option_that_names_a_file_or_a_folder_cannot_be_empty() -> None:

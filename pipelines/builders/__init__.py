@@ -82,26 +82,39 @@ Update = Annotated[bool, Flag(UPDATED)]
 Dedup = Annotated[bool, Flag("drop duplicates: keep only the first of equal examples", negatable=True)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Builder(Options, ABC):
-    """Options of a kind of dataset. A subclass is a frozen dataclass whose fields are the options that it adds. The
-    fields with a `Flag` are options of its command.
+@dataclasses.dataclass(frozen=True)
+class BuildPlan:
+    """Values that the user's options leave open, found before the work begins. A builder that has more of them derives
+    a dataclass.
 
     Attributes:
-        dedup: if True, only the first of equal examples is kept. A kind that declares this field as `Dedup` has the
+        compares: whether the texts of examples are compared, to find duplicates or to hold out equal texts together.
+            The worker of a builder of texts then attaches the hashes of the texts to its batches (`units.keys`).
+        old: if a dataset is updated, the folder of the dataset before the update, and the file with the index of its
+            vectors (`builders.copied`); otherwise None.
+    """
+
+    compares: bool = False
+    old: tuple[str, str] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Builder(Options, ABC):
+    """Builder of datasets of one kind: its options, and the parts that it has. A subclass is a frozen dataclass whose
+    fields with a `Flag` are options of its command. A field whose type is a dataclass of options is a part that other
+    builders may have too, such as `FileOptions`.
+
+    Attributes:
+        plan: the values that the options leave open. The run sets this field.
+        dedup: if True, only the first of equal examples is kept. A builder that has a field `dedup: Dedup` has the
             option.
         near_dedup: Jaccard similarity at which two examples count as similar, so that only the first is kept; None to
             keep similar examples. If it is set, the worker attaches MinHash sketches to its batches (`text.minhash`).
         group_field: the field of the records that names the group of a row; None if there are no groups. The rows of a
-            group are all held out or all trained on (`kinds.groups`). A kind whose rows share texts may declare this
-            field as an option. Its worker then attaches the hashes of the groups to its batches.
-        update: if True, a finished dataset is brought up to date with changed inputs (`units.update`). A kind that
-            declares this field as `Update` has the option.
-        old: if `update` is True, the folder of the dataset before the update, and the file with the index of its
-            vectors (`kinds.copied`); otherwise None. The run sets this field.
-        compares: whether the texts of examples are compared, to find duplicates or to hold out equal texts together.
-            The run sets this field. The worker of a kind of text then attaches the hashes of the texts to its batches
-            (`units.keys`).
+            group are all held out or all trained on (`builders.groups`). A builder whose rows share texts may have this
+            option. Its worker then attaches the hashes of the groups to its batches.
+        update: if True, a finished dataset is brought up to date with changed inputs (`units.update`). A builder that
+            has a field `update: Update` has the option.
         name: the name of the kind in `shards.schema`: a noun for the examples, in the plural.
         command: the name of the command; "" if it is the name of the kind.
         summary: a line for the lists of commands.
@@ -109,18 +122,13 @@ class Builder(Options, ABC):
         example: a command line that makes a dataset of this kind.
         max_bytes: the default of --max-document-bytes. A record with more bytes is bad.
         rate: the default of `bytes_per_s`: the number of input bytes that one process handles per second.
-        can_update: whether the kind has the option `update`.
+        can_update: whether the builder has the option `update`.
         numbers_records: whether each example holds the number of its record in the input file (`units.numbering`).
         shares_texts: whether different examples may share a text. Examples that share a text are all held out or all
             trained on.
     """
 
-    dedup: bool = False
-    near_dedup: float | None = None
-    group_field: str | None = None
-    compares: bool = False
-    update: bool = False
-    old: tuple[str, str] | None = None
+    plan: BuildPlan = BuildPlan()
 
     name: ClassVar[str]
     command: ClassVar[str] = ""
@@ -133,9 +141,33 @@ class Builder(Options, ABC):
     numbers_records: ClassVar[bool] = False
     shares_texts: ClassVar[bool] = False
 
+    @property
+    def dedup(self) -> bool:
+        return False
+
+    @property
+    def near_dedup(self) -> float | None:
+        return None
+
+    @property
+    def group_field(self) -> str | None:
+        return None
+
+    @property
+    def update(self) -> bool:
+        return False
+
+    def with_plan(self, **changes: Any) -> Self:
+        """Return a copy of the builder whose plan has other values.
+
+        Args:
+            changes: name of an attribute of `plan` -> its value.
+        """
+        return dataclasses.replace(self, plan=dataclasses.replace(self.plan, **changes))
+
     def resolved(self, earlier_options: Mapping[str, Any]) -> Self:
-        """Return a copy of the kind in which each option that depends on the machine or on files has a definite value:
-        a device instead of `auto`, for example.
+        """Return a copy of the builder whose plan has a definite value for each option that depends on the machine or
+        on files: a device instead of `auto`, for example.
 
         Args:
             earlier_options: if an unfinished run is continued, the options in its fingerprint, whose values are used
@@ -144,7 +176,7 @@ class Builder(Options, ABC):
         return self
 
     def infer_options(self, inputs: Inputs, reading: ReadOptions) -> Self:
-        """Return a copy of the kind that has values for the options that are inferred from the first records of the
+        """Return a copy of the builder whose plan has the values that are inferred from the first records of the
         inputs. The run calls this method before it reads the inputs in full.
 
         Args:
@@ -185,8 +217,9 @@ class Builder(Options, ABC):
 
     def options(self) -> dict[str, Any]:
         """Return the options that determine the dataset's content, by name. They become a part of its fingerprint."""
-        of_runs = ("update", "old", "group_field")
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in of_runs}
+        apart = ("plan", "update", "group_field")
+        own = {name: value for name, value in dataclasses.asdict(self).items() if name not in apart}
+        return {"dedup": self.dedup, "near_dedup": self.near_dedup, "compares": self.plan.compares, **own}
 
     @abstractmethod
     def reading(self) -> ReadOptions:

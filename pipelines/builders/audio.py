@@ -17,20 +17,25 @@ from annotated_types import Ge, Le
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.options import Flag
-from clearspan.pipelines.builders.labeled import LabeledBuilder
+from clearspan.pipelines.builders import Builder, Dedup
+from clearspan.pipelines.builders.labeled import LabeledWorker, class_files, labels, taken_lines
 from clearspan.pipelines.counter import Counts
+from clearspan.pipelines.labels import SelectionOptions
+from clearspan.pipelines.records import Inputs, ReadOptions
 from clearspan.shards.layouts import array_column
-from clearspan.shards.schema import MEL_BINS
+from clearspan.shards.schema import MEL_BINS, schema
 
 LONG = "whether to cut a longer clip after its first --frames, or split it into several examples"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Audio(LabeledBuilder):
-    """Options of the kind `audio`: log-mel spectrograms of labeled clips."""
+class Audio(Builder):
+    """Builder of the kind `audio`: log-mel spectrograms of labeled clips."""
 
     frames: Annotated[int, Flag("maximum length of an example, in frames of 10 ms", "N"), Ge(1), Le(100_000)] = 1024
     long: Annotated[Literal["cut", "split"], Flag(LONG)] = "cut"
+    dedup: Dedup = False
+    selection: SelectionOptions = dataclasses.field(default_factory=SelectionOptions)
 
     name: ClassVar[str] = "audio"
     summary: ClassVar[str] = COMMANDS["audio"].summary
@@ -49,9 +54,46 @@ class Audio(LabeledBuilder):
     """Rate measured on the clips of `docs/benchmarks.md`, FLAC at 16 kHz."""
 
     def options(self) -> dict[str, Any]:
-        return {"frames": self.frames, "long": self.long, **super().options()}
+        return {"frames": self.frames, "long": self.long, **dataclasses.asdict(self.selection)}
 
-    def values(self, data: bytes, counts: Counts) -> Iterator[np.ndarray]:
+    def reading(self) -> ReadOptions:
+        return ReadOptions(as_bytes=True, extensions=self.extensions, wanted=self.selection)
+
+    def resources(self, inputs: Inputs) -> dict[str, bytes]:
+        return class_files(inputs)
+
+    def worker(self, resources: Mapping[str, bytes]) -> "AudioWorker":
+        return AudioWorker(schema(self.name), labels(resources), self.frames, self.long)
+
+    def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
+        """Return the lines for the summary of the run: the number of files and classes that are used, if not all are,
+        and, if there are long clips, a line about these.
+
+        If long clips are cut, the line has the number of clips with as many frames as allowed: the clips that were cut,
+        and any that had this length from the start. If long clips are split, it has the number of clips that were
+        split.
+        """
+        lines = taken_lines(fingerprint)
+        if number := sums.get("full"):
+            lines.append(f"{number:,} clips have {self.frames:,} frames: longer ones were cut")
+        if number := sums.get("split"):
+            lines.append(f"{number:,} clips of more than {self.frames:,} frames are split, each piece an example")
+        return lines
+
+
+@dataclasses.dataclass(frozen=True)
+class AudioWorker(LabeledWorker):
+    """Worker of the kind `audio`.
+
+    Attributes:
+        frames: the maximum length of an example, in frames of 10 ms.
+        long: "cut" or "split".
+    """
+
+    frames: int
+    long: Literal["cut", "split"]
+
+    def build(self, data: bytes, counts: Counts) -> Iterator[np.ndarray]:
         from clearspan.pipelines.media.clips import spectrograms  # its libraries may be missing if no audio is read
 
         for number, frames in enumerate(spectrograms(data, self.frames, self.long)):
@@ -63,19 +105,3 @@ class Audio(LabeledBuilder):
 
     def column(self, values: list[np.ndarray]) -> pa.Array:
         return array_column(values, MEL_BINS)
-
-    def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return the lines that the kind adds to the summary of a run.
-
-        They are the lines of the base class and, if there are long clips, a line about these.
-
-        If long clips are cut, the line has the number of clips with as many frames as allowed: the clips that were cut,
-        and any that had this length from the start. If long clips are split, it has the number of clips that were
-        split.
-        """
-        lines = super().remarks(fingerprint, sums)
-        if number := sums.get("full"):
-            lines.append(f"{number:,} clips have {self.frames:,} frames: longer ones were cut")
-        if number := sums.get("split"):
-            lines.append(f"{number:,} clips of more than {self.frames:,} frames are split, each piece an example")
-        return lines

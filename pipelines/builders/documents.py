@@ -9,7 +9,8 @@ byte.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import pyarrow as pa
@@ -17,24 +18,31 @@ from annotated_types import Ge
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.options import Flag
-from clearspan.pipelines.builders.text import ExamplesToWrite, TextBuilder, TextWorker, excluded_of
-from clearspan.pipelines.builders.text_inputs import EMPTY, grouped, text_in
-from clearspan.pipelines.counter import Counts, RecordCounter
-from clearspan.pipelines.records import Record
-
-TOKENIZE_BYTES = 1 << 20
-"""Documents are tokenized in groups of about this many bytes of text."""
-BATCH_EXAMPLES = 4096
+from clearspan.pipelines.builders import Builder, Dedup
+from clearspan.pipelines.builders.text import BuiltTexts, ExamplesToWrite, TextWorker
+from clearspan.pipelines.builders.text_inputs import EMPTY, FileOptions, TextOptions, text_in, text_of
+from clearspan.pipelines.builders.text_steps import NearDedup, TextSteps, Whitespace, excluded_lines, excluded_of
+from clearspan.pipelines.counter import Counts
+from clearspan.pipelines.records import Inputs, ReadOptions, Record
+from clearspan.pipelines.text.filters import Filter, FilteredText, LanguageOptions, QualityOptions, kept
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Documents(TextBuilder):
-    """Options of the kind `documents`: long texts."""
+class Documents(Builder):
+    """Builder of the kind `documents`: long texts."""
 
     min_tokens: Annotated[
         int, Flag("drop documents of fewer tokens (default 2048, as in DeCLUTR; for short texts, use 16)", "N"), Ge(1)
     ] = 2048
     max_tokens: Annotated[int | None, Flag("drop documents of more tokens (default: no limit)", "N")] = None
+    whitespace: Whitespace = "keep"
+    dedup: Dedup = False
+    near_dedup: NearDedup = None
+    texts: TextOptions = dataclasses.field(default_factory=TextOptions)
+    files: FileOptions = dataclasses.field(default_factory=FileOptions)
+    steps: TextSteps = dataclasses.field(default_factory=TextSteps)
+    languages: LanguageOptions = dataclasses.field(default_factory=LanguageOptions)
+    filtering: QualityOptions = dataclasses.field(default_factory=QualityOptions)
 
     name: ClassVar[str] = "documents"
     summary: ClassVar[str] = COMMANDS["documents"].summary
@@ -53,59 +61,73 @@ class Documents(TextBuilder):
         if self.max_tokens is not None and self.max_tokens < self.min_tokens:
             raise ValueError("`max_tokens` must be at least `min_tokens`")
 
+    @functools.cached_property
+    def filters(self) -> tuple[Filter, ...]:
+        return self.steps.filters(self.languages.filter, *self.filtering.filters)
+
     @property
     def reasons(self) -> tuple[str, ...]:
         long = ["long_tokens"] if self.max_tokens else []
-        return (EMPTY, "short_bytes", "short_tokens", *long, *super().reasons)
+        return (EMPTY, "short_bytes", "short_tokens", *long, *self.steps.reasons(self.filters))
 
     def options(self) -> dict[str, Any]:
-        return {"min_tokens": self.min_tokens, "max_tokens": self.max_tokens, **super().options()}
+        return {
+            "min_tokens": self.min_tokens,
+            "max_tokens": self.max_tokens,
+            **self.texts.described(),
+            **self.steps.described(self.files, self.plan, self.whitespace, self.languages.filter),
+            **self.filtering.described(),
+        }
+
+    def reading(self) -> ReadOptions:
+        return self.texts.reading(self.files)
+
+    def check(self, record: Record) -> None:
+        text_of(record, self.texts.text_field)
+
+    def resources(self, inputs: Inputs) -> dict[str, bytes]:
+        return self.steps.resources()
+
+    def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
+        return self.steps.fingerprint(super().fingerprint(resources), resources)
 
     def worker(self, resources: Mapping[str, bytes]) -> "DocumentWorker":
-        return DocumentWorker(self, self.tokenization_of(resources), excluded_of(resources))
+        return DocumentWorker(self, self.steps.loaded(resources), excluded_of(resources))
+
+    def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
+        return [*excluded_lines(fingerprint), *self.filtering.removed(sums)]
 
 
 class DocumentWorker(TextWorker[Documents]):
-    """Worker of the kind `documents`, which filters and tokenizes the documents."""
+    """Worker of the kind `documents`, which filters and tokenizes the documents, about 1 MB of text at a time."""
 
-    def examples(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a work unit's records, in order, as record batches. Count every record in `counter`."""
-        self.tokenization.start_unit()
-        yield from self.batches(self._singly(records, counter), BATCH_EXAMPLES, self._batch)
+    together = (1 << 20, 1 << 20)
+    batch_examples = 4096
+    ends_anywhere = True
 
-    def _singly(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[ExamplesToWrite]:
-        """Yield the documents to write to the dataset, one at a time. Count every record in `counter`.
+    @property
+    def max_tokens(self) -> int | None:
+        return self.builder.max_tokens
 
-        An `ExamplesToWrite` can hold several documents, but is never divided between batches. Because each one has only
-        one document here, a batch can end after any document.
+    def build(self, record: Record, counts: Counts) -> list[BuiltTexts]:
+        """Return the text of a record.
+
+        If the document is empty, dropped by a filter, or too short in bytes to have enough tokens, count it in `counts`
+        as filtered.
         """
-        made = counter.made(records, lambda record: self._document(record, counter.counts))
-        for documents in grouped(made, TOKENIZE_BYTES, TOKENIZE_BYTES):
-            tokenized = self.tokenized(*zip(*documents, strict=True))
-            yield from self.select(tokenized, counter, self.builder.min_tokens, self.builder.max_tokens).singly()
-
-    def _document(self, record: Record, counts: Counts) -> tuple[tuple[str, str, str], int] | None:
-        """Return ((prepared text, text before the preparation, source), size of the prepared text in bytes).
-
-        The source is the file and place of the record. If the document is empty, dropped by a filter, or too short in
-        bytes to have enough tokens, count it in `counts` as filtered and return None.
-
-        Raises:
-            RecordError: the record is bad, or the code of a filter fails on its text.
-        """
-        if (found := text_in(record, self.builder.text_field, counts)) is None:
-            return None
+        if (found := text_in(record, self.builder.texts.text_field, counts)) is None:
+            return []
         read, data = found
-        if (selected := self.builder.selected(read, counts)) is None:
-            return None
-        text = self.builder.prepared(selected.text)
+        if (document := kept(FilteredText(read), self.builder.filters, counts)) is None:
+            return []
+        text = self.builder.steps.prepared(document.text, self.builder.whitespace)
         num_bytes = len(data if text is read else text.encode())
         counts.measure("bytes", num_bytes)
         if self.tokenization.byte_level and num_bytes < self.builder.min_tokens:
             counts.filtered["short_bytes"] += 1
-            return None
-        return (text, selected.text, record.source), num_bytes
+            return []
+        return [BuiltTexts([text], [document.text], record.source, size=num_bytes)]
 
-    def _batch(self, kept: ExamplesToWrite) -> pa.RecordBatch:
-        batch = self.record_batch(kept, kept.columns, other_columns=[pa.array(kept.sources, pa.string())])
-        return self.with_sketches(batch, kept.prepared)
+    def batch(self, examples: ExamplesToWrite, counts: Counts) -> pa.RecordBatch:
+        batch = self.record_batch(examples, examples.columns, other_columns=[pa.array(examples.sources, pa.string())])
+        return self.with_sketches(batch, examples.prepared)

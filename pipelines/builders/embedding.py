@@ -4,7 +4,6 @@ A window is a group of texts that are sorted by length and embedded together.
 """
 
 import dataclasses
-import functools
 from collections import deque
 from collections.abc import Iterable, Iterator
 
@@ -19,7 +18,6 @@ from clearspan.pipelines.attached import HASHES, attach
 from clearspan.pipelines.builders.copied import Copied
 from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts, Text
 from clearspan.pipelines.builders.text_inputs import grouped, text_id, utf8
-from clearspan.pipelines.builders.vector_options import VectorOptions
 from clearspan.pipelines.counter import RecordCounter, RecordError
 from clearspan.pipelines.errors import ModelFailedError
 from clearspan.pipelines.records import Record
@@ -80,15 +78,25 @@ class VectorWorker:
     """Worker of the kind `vectors`, which embeds the texts.
 
     Attributes:
-        builder: the builder, with its options.
+        texts: the part that makes the texts to embed of the records.
         model: the model, loaded in this process, or shared by all worker processes.
         batch_tokens: number of tokens that the model encodes at a time.
+        prompt: the prompt to put before each text; "" for no prompt.
+        dtype: type of the stored values.
+        keep_text: whether each text is stored with its vector.
+        chunk_tokens: maximum number of tokens of a chunk; None if texts are not split into chunks.
+        chunk_overlap: number of tokens that may be repeated at the beginning of the next chunk.
         old: the reader of the vectors of the dataset that is updated; None if the run makes a new dataset.
     """
 
-    builder: VectorOptions
+    texts: EmbeddedTexts
     model: FolderEncoder | SharedModel
     batch_tokens: int
+    prompt: str
+    dtype: str
+    keep_text: bool
+    chunk_tokens: int | None
+    chunk_overlap: int
     old: Copied | None = None
 
     def examples(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[pa.RecordBatch]:
@@ -100,7 +108,7 @@ class VectorWorker:
             ModelFailedError: the model cannot embed the texts; the message says why.
         """
         texts = counter.made(records, lambda record: self.texts.of(record, counter.counts))
-        if self.builder.chunk_tokens is not None:
+        if self.chunk_tokens is not None:
             texts = self._chunked(texts, counter)
         ahead: deque[_Window] = deque()
 
@@ -109,25 +117,20 @@ class VectorWorker:
                 ahead.append(_Window.of(window, self.old))
                 yield ahead[-1].new
 
-        made = self.model.embed_windows(new(), self.batch_tokens, self.builder.prompt)
+        made = self.model.embed_windows(new(), self.batch_tokens, self.prompt)
         try:
             for embedded in made:
                 yield from self._examples(ahead.popleft(), embedded, counter)
         except EncoderError as error:
             raise ModelFailedError(one_line(error)) from None
 
-    @functools.cached_property
-    def texts(self) -> EmbeddedTexts:
-        return self.builder.texts
-
     def _chunked(self, texts: Iterator[Text], counter: RecordCounter) -> Iterator[Text]:
         """Yield the chunks of the texts. In `counter`, each chunk counts as one record that was read."""
-        overlap = self.builder.chunk_overlap or 0
-        chunker = Chunker(self.model.count_tokens, self.builder.chunk_tokens or 0, overlap, self.model.most_tokens)
-        prompt = self.builder.prompt
+        sizes = (self.chunk_tokens or 0, self.chunk_overlap, self.model.most_tokens)
+        chunker = Chunker(self.model.count_tokens, *sizes)
         for window in grouped(((text, text.size) for text in texts), WINDOW_BYTES, WINDOW_TEXTS):
-            titles = [chunker.cut_title(prompt, text.title) if text.title else "" for text in window]
-            before = [f"{prompt}{title} " if title else prompt for title in titles]
+            titles = [chunker.cut_title(self.prompt, text.title) if text.title else "" for text in window]
+            before = [f"{self.prompt}{title} " if title else self.prompt for title in titles]
             spans = chunker.chunks([text.text for text in window], before)
             counter.counts.count("documents", len(window))
             for text, title, parts in zip(window, titles, spans, strict=True):
@@ -160,7 +163,7 @@ class VectorWorker:
                 kept.append((text, row))
                 counter.counts.count("truncated", int(truncated[row]))
             else:
-                counter.reject(text.record, RecordError(f"its vector is not finite in {self.builder.vector_dtype}"))
+                counter.reject(text.record, RecordError(f"its vector is not finite in {self.dtype}"))
         counter.counts.kept += len(kept)
         size = max(1, BATCH_BYTES // (table.nbytes // len(table) + 1))
         for first in range(0, len(kept), size):
@@ -171,9 +174,9 @@ class VectorWorker:
 
         Chunks are short enough.
         """
-        if not known or self.builder.chunk_tokens is not None or self.model.most_tokens is None:
+        if not known or self.chunk_tokens is not None or self.model.most_tokens is None:
             return np.zeros(len(known), bool)
-        counts = self.model.count_tokens([self.builder.prompt + text for text in known])
+        counts = self.model.count_tokens([self.prompt + text for text in known])
         return np.array(counts) > self.model.most_tokens
 
     def _stored(self, embedded: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
@@ -186,7 +189,7 @@ class VectorWorker:
             embedded: the n embeddings.
         """
         is_finite = np.asarray(np.isfinite(embedded.vectors).all(axis=1))
-        stored = vectors.columns(np.where(is_finite[:, None], embedded.vectors, 0), self.builder.vector_dtype)
+        stored = vectors.columns(np.where(is_finite[:, None], embedded.vectors, 0), self.dtype)
         table = pa.record_batch(list(stored.values()), names=list(stored))
         return table, is_finite & np.isfinite(vectors.decoded(table)).all(axis=1)
 
@@ -204,10 +207,10 @@ class VectorWorker:
             "source": pa.array([text.record.name for text in texts], pa.string()),
             **dict(zip(table.schema.names, taken.columns, strict=True)),
         }
-        if self.builder.keep_text:
+        if self.keep_text:
             columns["text"] = pa.array([text.text for text in texts], pa.string())
         columns["record"] = pa.array([text.record.number for text in texts], pa.int64())
-        if self.builder.chunk_tokens is not None:
+        if self.chunk_tokens is not None:
             columns["document"] = pa.array([text.document for text in texts], pa.int64())
             columns["chunk"] = pa.array([text.chunk for text in texts], pa.int32())
         columns |= self.texts.fields.columns([text.fields for text in texts])
@@ -215,7 +218,7 @@ class VectorWorker:
         types = {name: column.type for name, column in columns.items()}
         schema = KINDS["vectors"].schema(optional=optional, vector=types["vector"], fields=types)
         batch = pa.record_batch(list(columns.values()), schema=schema)
-        if not self.builder.compares:
+        if not self.texts.compares:
             return batch
         digests = np.frombuffer(b"".join(text.digest for text in texts), "<u8").reshape(len(texts), -1)
         return attach(batch, HASHES, digests)

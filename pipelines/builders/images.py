@@ -7,7 +7,7 @@ An example is {id, image, label}. The id is a hash of the file's bytes, and the 
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
 import pyarrow as pa
@@ -15,13 +15,17 @@ from annotated_types import Ge, Le
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.options import Flag
-from clearspan.pipelines.builders.labeled import LabeledBuilder
+from clearspan.pipelines.builders import Builder, Dedup
+from clearspan.pipelines.builders.labeled import LabeledWorker, class_files, labels, taken_lines
 from clearspan.pipelines.counter import Counts
+from clearspan.pipelines.labels import SelectionOptions
+from clearspan.pipelines.records import Inputs, ReadOptions
+from clearspan.shards.schema import schema
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Images(LabeledBuilder):
-    """Options of the kind `images`: labeled images as JPEG.
+class Images(Builder):
+    """Builder of the kind `images`: labeled images as JPEG.
 
     Attributes:
         max_bytes: the default maximum size of an image file, in bytes. A larger file is a bad record.
@@ -31,6 +35,8 @@ class Images(LabeledBuilder):
     size: Annotated[int, Flag("scale larger images down so that the short side has N pixels", "N"), Ge(8), Le(4096)] = (
         256
     )
+    dedup: Dedup = False
+    selection: SelectionOptions = dataclasses.field(default_factory=SelectionOptions)
 
     name: ClassVar[str] = "images"
     summary: ClassVar[str] = COMMANDS["images"].summary
@@ -45,9 +51,32 @@ class Images(LabeledBuilder):
     """Rate measured on the 500 x 375 photographs of `docs/benchmarks.md`."""
 
     def options(self) -> dict[str, Any]:
-        return {"size": self.size, **super().options()}
+        return {"size": self.size, **dataclasses.asdict(self.selection)}
 
-    def values(self, data: bytes, counts: Counts) -> Iterator[bytes]:
+    def reading(self) -> ReadOptions:
+        return ReadOptions(as_bytes=True, extensions=self.extensions, wanted=self.selection)
+
+    def resources(self, inputs: Inputs) -> dict[str, bytes]:
+        return class_files(inputs)
+
+    def worker(self, resources: Mapping[str, bytes]) -> "ImageWorker":
+        return ImageWorker(schema(self.name), labels(resources), self.size)
+
+    def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
+        return taken_lines(fingerprint)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageWorker(LabeledWorker):
+    """Worker of the kind `images`.
+
+    Attributes:
+        size: the maximum length of the short side, in pixels.
+    """
+
+    size: int
+
+    def build(self, data: bytes, counts: Counts) -> Iterator[bytes]:
         from clearspan.pipelines.media.pictures import shrunk  # its libraries may be missing if no image is read
 
         yield shrunk(data, self.size)

@@ -10,22 +10,45 @@ numbers of pairs, not of records, and a text from which no pair can be made coun
 """
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
 
 from clearspan.common import same_text
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts
+from clearspan.common.encoder.prompts import DOCUMENT, QUERY
 from clearspan.common.options import Flag
-from clearspan.pipelines.builders import groups
-from clearspan.pipelines.builders.text import excluded_of
-from clearspan.pipelines.builders.text_inputs import TITLES, Separator, TextField, TextInputs, TextPer, text_in
-from clearspan.pipelines.builders.triplets import LONG, NAMED, TripletRow, Triplets, TripletWorker
-from clearspan.pipelines.counter import Counts, MissingFieldError, RecordCounter
+from clearspan.pipelines.builders import Builder, Dedup, groups
+from clearspan.pipelines.builders.row_prompts import PromptOptions, RowPlan, prompt_lines
+from clearspan.pipelines.builders.rows import (
+    GroupField,
+    Long,
+    MaxTokens,
+    MinTokens,
+    RowWorker,
+    cells,
+    cut_lines,
+    reading,
+    row_options,
+)
+from clearspan.pipelines.builders.text import BuiltTexts
+from clearspan.pipelines.builders.text_inputs import (
+    EMPTY,
+    TITLES,
+    FileOptions,
+    TextOptions,
+    checked_text,
+    text_in,
+    text_of,
+)
+from clearspan.pipelines.builders.text_steps import MAX_TOKENS, TextSteps, Whitespace, excluded_lines, excluded_of
+from clearspan.pipelines.counter import Counts, MissingFieldError
 from clearspan.pipelines.readers.columns import chosen
-from clearspan.pipelines.records import ReadOptions, Record
+from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.pipelines.text import structure
+from clearspan.pipelines.text.filters import Filter, LanguageOptions
+from clearspan.pipelines.text.prompts import COLUMNS as TEXT_COLUMNS
 
 TEXT_FIELDS = ("text", "body", "abstract", "content", "article", "answer", "description")
 """Usual names of the field with the second text, in the order in which they are tried."""
@@ -39,38 +62,34 @@ PARTS = "pair parts of each text instead of two fields: a heading with its secti
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pairs(Triplets):
-    """Options of the command `pairs`: pairs of two fields of each record, or, with `structure`, of two parts of each
-    text.
-
-    The fields from `columns` to `nli` hide options of `Triplets` that the command does not have.
+class Pairs(Builder):
+    """Builder of pairs of two fields of each record, or, with `structure`, of two parts of each text.
 
     Attributes:
         fields: the names of the two fields; None to take the title and the text of each record, which are then found by
-            their usual names.
-        are_pairs: whether rows have only two texts.
-        usual: pairs of usual field names, in the order in which they are tried.
-        option: the option by which the user names the fields.
+            their usual names (USUAL), in the order in which these are listed.
+        texts: where the texts are, with `structure`.
     """
 
-    columns: tuple[str, ...] | None = None
-    max_positives: int | None = None
-    max_negatives: int | None = None
-    nli: bool = False
     fields: Annotated[tuple[str, ...] | None, Flag(FIELDS, "A,B", commas=True)] = None
     structure: Annotated[str | None, Flag(PARTS, choices=STRUCTURES)] = None
-    text_field: TextField = None
-    text_per: TextPer = "file"
-    document_separator: Separator = None
-    long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "cut"
-    prompt_name: Annotated[
-        tuple[str, ...], Flag(NAMED.format("as encode_query and encode_document choose"), "NAME", commas=True)
-    ] = ()
+    min_tokens: MinTokens = 1
+    max_tokens: MaxTokens = MAX_TOKENS
+    long: Long = "cut"
+    whitespace: Whitespace = "keep"
+    dedup: Dedup = False
+    group_field: GroupField = None
+    prompting: PromptOptions = dataclasses.field(default_factory=PromptOptions)
+    texts: TextOptions = dataclasses.field(default_factory=TextOptions)
+    files: FileOptions = dataclasses.field(default_factory=FileOptions)
+    steps: TextSteps = dataclasses.field(default_factory=TextSteps)
+    languages: LanguageOptions = dataclasses.field(default_factory=LanguageOptions)
+    plan: RowPlan = dataclasses.field(default_factory=RowPlan)
 
+    rate: ClassVar[float] = 8e6
+    shares_texts: ClassVar[bool] = True
+    name: ClassVar[str] = "triplets"
     command: ClassVar[str] = "pairs"
-    are_pairs: ClassVar[bool] = True
-    usual: ClassVar[tuple[tuple[str, ...], ...]] = USUAL
-    option: ClassVar[str] = "fields"
     summary: ClassVar[str] = COMMANDS["pairs"].summary
     description: ClassVar[str] = (
         "Make a dataset of positive pairs: two fields of each record, such as title and text, or parts of each text."
@@ -81,12 +100,15 @@ class Pairs(Triplets):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.max_tokens < self.min_tokens:
+            raise ValueError("`max_tokens` must be at least `min_tokens`")
+        self.prompting.check_number(2)
         if self.fields is not None and len(self.fields) != 2:
             raise ValueError("`fields` must name two different fields, e.g. title,body")
         of_texts = {
-            "`text_field`": self.text_field,
-            "`document_separator`": self.document_separator,
-            "`text_per` line": self.text_per == "line",
+            "`text_field`": self.texts.text_field,
+            "`document_separator`": self.texts.document_separator,
+            "`text_per` line": self.texts.text_per == "line",
         }
         given = [option for option, value in of_texts.items() if value]
         if given and not self.structure:
@@ -94,38 +116,66 @@ class Pairs(Triplets):
         if self.structure and self.fields is not None:
             raise ValueError("`fields` and `structure`: leave one of them out")
 
-    @property
-    def named(self) -> tuple[str, ...] | None:
-        return self.fields
+    def resolved(self, earlier_options: Mapping[str, Any]) -> Self:
+        """Return a copy of the builder whose plan has the texts of the prompts.
 
-    def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
-        """Return the model's prompts for the two texts of a pair: its query prompt, then its document prompt.
+        They are the user's texts, or come from the model in --tokenizer: the prompts that the user names, or else the
+        model's query prompt for the first text of a pair, and its document prompt for the second.
 
-        Args:
-            known: the prompts of the model.
+        Raises:
+            PipelineError: the model has no prompt of a name that the user gives, or its prompts cannot be read.
         """
-        return known.of_side(QUERY), known.of_side(DOCUMENT)
+        known = self.prompting.known(self.steps.tokenizer)
+        if known is None:
+            return self.with_plan(prompt=self.prompting.prompt)
+        usual = [known.of_side(QUERY), known.of_side(DOCUMENT)]
+        unused = "" if self.prompting.prompt_name else known.unused(QUERY, DOCUMENT)
+        return self.with_plan(prompt=self.prompting.texts(known, usual), unused=unused)
 
-    def unused_prompts(self, known: Prompts) -> str:
-        return known.unused(QUERY, DOCUMENT)
+    def infer_options(self, inputs: Inputs, reading: ReadOptions) -> Self:
+        if self.group_field is not None:
+            groups.check_field(self.group_field, inputs, reading)
+        return self
+
+    @functools.cached_property
+    def filters(self) -> tuple[Filter, ...]:
+        return self.steps.filters(self.languages.filter)
+
+    @property
+    def num_positives(self) -> int:
+        return 1
+
+    @property
+    def has_several(self) -> bool:
+        return False
 
     @property
     def reasons(self) -> tuple[str, ...]:
+        long = ["long_tokens"] if self.long == "drop" else []
         without = [WITHOUT_PAIR] if self.structure else []
-        return (MISSING, EQUAL, *super().reasons, *without)
+        return (MISSING, EQUAL, EMPTY, "short_tokens", *long, *self.steps.reasons(self.filters), *without)
 
     def options(self) -> dict[str, Any]:
-        own = {**TextInputs.options(self), "structure": self.structure} if self.structure else {}
-        return {**super().options(), **own}
+        own = {"nli": False, "ends": "stripped", "pairs": True}
+        return {
+            **row_options(self, self.fields, own, {}, TEXT_COLUMNS[:2]),
+            **self.steps.described(self.files, self.plan, self.whitespace, self.languages.filter),
+            **({**self.texts.described(), "structure": self.structure} if self.structure else {}),
+        }
 
     def reading(self) -> ReadOptions:
         if self.structure:
-            return self.reading_with_group()
-        return dataclasses.replace(super().reading(), by_order=False)
+            return self.texts.reading(self.files, keep=() if self.group_field is None else (self.group_field,))
+        return reading(self.files, self.group_field, columns=(self.fields,) if self.fields else USUAL, option="fields")
+
+    @functools.cached_property
+    def rules(self) -> ReadOptions:
+        """The result of `reading()`, stored because every record needs it."""
+        return self.reading()
 
     def check(self, record: Record) -> None:
         if self.structure:
-            TextInputs.check(self, record)
+            text_of(record, self.texts.text_field)
         else:
             self.cells(record)  # a record without the fields is filtered
 
@@ -142,67 +192,60 @@ class Pairs(Triplets):
         value = record.value
         if isinstance(value, dict):
             filled = {name: field for name, field in value.items() if field is not None}
-            if chosen(list(filled), self.rows):
+            if chosen(list(filled), self.rules):
                 record = dataclasses.replace(record, value=filled)
-        return super().cells(record)
+        return cells(record, self.rules)
+
+    def resources(self, inputs: Inputs) -> dict[str, bytes]:
+        return self.steps.resources(are_sentences=True)
+
+    def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
+        return self.steps.fingerprint(super().fingerprint(resources), resources)
 
     def worker(self, resources: Mapping[str, bytes]) -> "PairWorker":
-        return PairWorker(self, self.tokenization_of(resources), excluded_of(resources))
+        tokenization = self.steps.loaded(resources, self.plan.prompts(self.steps.lowercase))
+        return PairWorker(self, tokenization, excluded_of(resources))
+
+    def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
+        lines = [*excluded_lines(fingerprint), *cut_lines(sums, self.max_tokens)]
+        return [*lines, *prompt_lines(fingerprint, self.plan)]
 
 
-class PairWorker(TripletWorker):
+class PairWorker(RowWorker[Pairs]):
     """Worker of the command `pairs`, which makes rows of two texts."""
 
-    builder: Pairs
-
-    def _rows(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[TripletRow]:
-        """Yield the rows (pairs of texts) to tokenize. Count the rows that are dropped in `counter`."""
-        if not self.builder.structure:
-            yield from super()._rows(records, counter)
-            return
-        for pairs, source, group in counter.made(records, lambda record: self._pairs(record, counter.counts)):
-            counter.counts.read += max(1, len(pairs)) - 1  # the text was counted
-            counter.counts.filtered[WITHOUT_PAIR] += not pairs
-            for pair in pairs:
-                row = self._prepared(pair, source, group)
-                if self._is_kept(row, counter.counts):
-                    yield row
-
-    def _row(self, record: Record, counts: Counts) -> TripletRow | None:
-        """Return the row of a record. If the record lacks a field of the pair, count it as filtered and return None.
+    def build(self, record: Record, counts: Counts) -> list[BuiltTexts]:
+        """Return the pairs of a record: its two fields, or parts of its text. If there are none, count it as filtered.
 
         Raises:
             RecordError: the record is bad, or its fields do not hold the texts of a pair.
         """
-        try:
-            return super()._row(record, counts)
-        except MissingFieldError as problem:
-            counts.filtered[MISSING] += 1
-            counts.lack(record.name, str(problem))
-            return None
+        if not self.builder.structure:
+            try:
+                texts = [checked_text(value) for value in self.builder.cells(record)]
+            except MissingFieldError as problem:
+                counts.filtered[MISSING] += 1
+                counts.lack(record.name, str(problem))
+                return []
+            return [self.row(texts, record.source, self.group(record))]
+        if (found := text_in(record, self.builder.texts.text_field, counts)) is None:
+            return []
+        group = self.group(record)
+        pairs = self._parts(found[0])
+        counts.read += max(1, len(pairs)) - 1  # the text was counted
+        counts.filtered[WITHOUT_PAIR] += not pairs
+        return [self.row(pair, record.source, group) for pair in pairs]
 
-    def _is_kept(self, row: TripletRow, counts: Counts) -> bool:
-        texts = set(map(same_text.key, row.texts))
+    def _parts(self, text: str) -> list[tuple[str, str]]:
+        """Return pairs of two parts of a text, such as a heading and its section; [] if the text has no such parts."""
+        if self.builder.structure == "headings":
+            return structure.headings(text)
+        languages = self.builder.languages.language
+        return structure.cloze_pairs(text, languages[0] if languages else "en")
+
+    def is_kept(self, row: BuiltTexts, counts: Counts) -> bool:
+        texts = set(map(same_text.key, row.prepared))
         if len(texts) == 1 and "" not in texts:
             counts.filtered[EQUAL] += 1
             return False
-        return super()._is_kept(row, counts)
-
-    def _pairs(self, record: Record, counts: Counts) -> tuple[list[tuple[str, str]], str, str] | None:
-        """Return (pairs, source, group) of a record. If its text is empty, count it as filtered and return None.
-
-        Each pair consists of two parts of the text, such as a heading and its section; the list is empty if the text
-        has no such parts. The source is the file and place of the record. The group is the name of the record's group;
-        "" if it is in no group.
-
-        Raises:
-            RecordError: the record is bad.
-        """
-        if (found := text_in(record, self.builder.text_field, counts)) is None:
-            return None
-        text, _ = found
-        group = groups.group_of(record, self.builder.group_field)
-        if self.builder.structure == "headings":
-            return structure.headings(text), record.source, group
-        language = self.builder.languages[0] if self.builder.languages else "en"
-        return structure.cloze_pairs(text, language), record.source, group
+        return super().is_kept(row, counts)

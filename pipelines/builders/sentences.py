@@ -15,7 +15,7 @@ of the joined text. Ids, views, exclusion, filters, counts and duplicates then a
 import dataclasses
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -27,20 +27,28 @@ from clearspan.common.options import Flag
 from clearspan.pipelines.augment import words as word_starts
 from clearspan.pipelines.augment.steps import DEL, STEPS, Augmentation, Augmenter, Proportions
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
-from clearspan.pipelines.builders import Dedup
-from clearspan.pipelines.builders.text import (
+from clearspan.pipelines.builders import Builder, Dedup
+from clearspan.pipelines.builders.text import BuiltTexts, ExamplesToWrite, TextWorker
+from clearspan.pipelines.builders.text_inputs import EMPTY, FileOptions, TextOptions, text_in, text_of
+from clearspan.pipelines.builders.text_steps import (
     MAX_TOKENS,
     SPACES,
-    ExamplesToWrite,
-    Selected,
-    TextBuilder,
-    TextWorker,
+    NearDedup,
+    TextSteps,
+    excluded_lines,
     excluded_of,
 )
-from clearspan.pipelines.builders.text_inputs import EMPTY, grouped, text_in
 from clearspan.pipelines.counter import Counts, RecordCounter
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.records import Inputs, Record
+from clearspan.pipelines.records import Inputs, ReadOptions, Record
+from clearspan.pipelines.text.filters import (
+    Filter,
+    FilteredText,
+    Languages,
+    QualityOptions,
+    Threshold,
+    kept,
+)
 from clearspan.pipelines.text.joining import TokenizedTexts, join
 from clearspan.pipelines.text.segmentation import LANGUAGES, normalize, segment, segment_spaced
 from clearspan.shards import keyed
@@ -49,7 +57,6 @@ from clearspan.shards.manifest import FILES_FOLDER
 TOKENIZE_CHARACTERS = 1 << 20
 TOKENIZE_SENTENCES = 4096
 """Limits of a group of sentences that is tokenized at a time: about TOKENIZE_CHARACTERS, or TOKENIZE_SENTENCES."""
-BATCH_SENTENCES = 1 << 16
 SYNONYMS = f"{FILES_FOLDER}/{PUBLISHED}"
 NEAR_UNIT_BYTES = 16_000_000
 """Size of a work unit with --near-dedup, in bytes of input. It is small because a worker holds 650 to 1,300 bytes for
@@ -65,7 +72,7 @@ RULES = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Augmenting(Proportions):
+class ViewOptions(Proportions):
     """Options that say which augmented views of each sentence are stored in the dataset."""
 
     augment: Annotated[str | None, Flag(AUGMENT, "STEPS")] = None
@@ -79,7 +86,7 @@ class Augmenting(Proportions):
     def __post_init__(self) -> None:
         super().__post_init__()
         steps = self.augmentation.steps if self.augmentation else ()
-        for field in dataclasses.fields(Augmenting):
+        for field in dataclasses.fields(ViewOptions):
             if field.name in ("augment", "del_token") or getattr(self, field.name) == field.default:
                 continue
             option = f"`{field.name}`"
@@ -105,18 +112,25 @@ class Augmenting(Proportions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sentences(Augmenting, TextBuilder):
-    """Options of the kind `sentences`: sentences with augmented views."""
+class Sentences(Builder):
+    """Builder of the kind `sentences`: sentences with augmented views."""
 
     whitespace: Annotated[Literal["collapse"], Flag(SPACES)] = "collapse"
     dedup: Dedup = True
+    near_dedup: NearDedup = None
     language: Annotated[tuple[str, ...], Flag(RULES, "CODES", commas=True)] = ("en",)
+    language_threshold: Threshold = None
     no_split: Annotated[
         bool, Flag("take each record as one sentence (if each line is a sentence, add --text-per line)")
     ] = False
     min_tokens: Annotated[int, Flag("drop sentences of fewer tokens, which are often fragments", "N"), Ge(1)] = 4
     max_tokens: Annotated[int | None, Flag(f"drop sentences of more tokens (default {MAX_TOKENS})", "N")] = None
     pack: Annotated[int | None, Flag(PACK, "N")] = None
+    texts: TextOptions = dataclasses.field(default_factory=TextOptions)
+    files: FileOptions = dataclasses.field(default_factory=FileOptions)
+    steps: TextSteps = dataclasses.field(default_factory=TextSteps)
+    filtering: QualityOptions = dataclasses.field(default_factory=QualityOptions)
+    augmenting: ViewOptions = dataclasses.field(default_factory=ViewOptions)
 
     name: ClassVar[str] = "sentences"
     summary: ClassVar[str] = COMMANDS["sentences"].summary
@@ -130,6 +144,7 @@ class Sentences(Augmenting, TextBuilder):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        Languages.of(self.kept_languages, self.language_threshold)
         if self.pack is not None and self.max_tokens is not None:
             raise ValueError("`max_tokens` has no effect with `pack`, which cuts longer sentences: leave one out")
         if self.most_tokens < self.min_tokens:
@@ -155,23 +170,32 @@ class Sentences(Augmenting, TextBuilder):
         return None if self.no_split else ",".join(self.language)
 
     @property
-    def languages(self) -> tuple[str, ...]:
+    def kept_languages(self) -> tuple[str, ...]:
+        """The codes of the languages of the texts to keep; empty to keep texts of any language."""
         return self.language if len(self.language) > 1 or self.language_threshold is not None else ()
+
+    @functools.cached_property
+    def languages(self) -> Languages | None:
+        """The filter of languages; None if texts of any language are kept."""
+        return Languages.of(self.kept_languages, self.language_threshold)
+
+    @functools.cached_property
+    def filters(self) -> tuple[Filter, ...]:
+        return self.steps.filters(self.languages, *self.filtering.filters)
 
     def unit_bytes(self, inputs: Inputs) -> int | None:
         return NEAR_UNIT_BYTES if self.near_dedup is not None else super().unit_bytes(inputs)
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (EMPTY, "short_tokens", *(["long_tokens"] if self.pack is None else []), *super().reasons)
-
-    @property
-    def examples_are_sentences(self) -> bool:
-        return self.pack is None
+        long = ["long_tokens"] if self.pack is None else []
+        return (EMPTY, "short_tokens", *long, *self.steps.reasons(self.filters))
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        return (DEL,) if self.del_token or (self.augmentation and self.augmentation.deletes) else ()
+        """Special tokens that are added to the tokenizer if it lacks them."""
+        augmentation = self.augmenting.augmentation
+        return (DEL,) if self.augmenting.del_token or (augmentation and augmentation.deletes) else ()
 
     @property
     def bytes_per_s(self) -> float:
@@ -179,41 +203,53 @@ class Sentences(Augmenting, TextBuilder):
 
         If views are made, it is the number for two views, with words substituted and spans deleted.
         """
-        return 5e6 if self.augmentation else 12e6
+        return 5e6 if self.augmenting.augmentation else 12e6
 
     def options(self) -> dict[str, Any]:
-        augmentation = self.augmentation
+        augmentation = self.augmenting.augmentation
         return {
             "min_tokens": self.min_tokens,
             "max_tokens": self.most_tokens,
             "pack": self.pack,
-            **super().options(),
+            **self.texts.described(),
+            **self.steps.described(self.files, self.plan, self.whitespace, self.languages),
+            **self.filtering.described(),
             "language": self.rules,
             "segmenter": f"sentencex {metadata.version('sentencex')}" if self.rules else None,
             "del_token": bool(self.special_tokens),
             "augmentation": {**augmentation.options(), "words": word_starts.VERSION} if augmentation else None,
-            "views": self.views if augmentation else 0,
-            "augment_seed": self.augment_seed if augmentation else None,
+            "views": self.augmenting.views if augmentation else 0,
+            "augment_seed": self.augmenting.augment_seed if augmentation else None,
         }
 
+    def reading(self) -> ReadOptions:
+        return self.texts.reading(self.files)
+
+    def check(self, record: Record) -> None:
+        text_of(record, self.texts.text_field)
+
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the base class's files and, if the user names a file of synonyms, a file with the table of synonyms,
-        as {path: content}. The table keeps the order of the user's file, because the views depend on it.
+        """Return the files of the tokenizer and of excluded texts and, if the user names a file of synonyms, a file
+        with the table of synonyms, as {path: content}. The table keeps the order of the user's file, because the views
+        depend on it.
 
         Raises:
             PipelineError: a file that an option names is missing or unusable.
         """
-        files = super().resources(inputs)
-        if not self.synonyms:
+        files = self.steps.resources(self.special_tokens, are_sentences=self.pack is None)
+        if not self.augmenting.synonyms:
             return files
         try:
-            table = read_synonyms(self.synonyms)
+            table = read_synonyms(self.augmenting.synonyms)
         except ValueError as error:
             raise PipelineError(f"`synonyms` {error}; {SOURCES}") from None
         except OSError as error:
-            reason = f"`synonyms` {self.synonyms}: {error.strerror or error}"
+            reason = f"`synonyms` {self.augmenting.synonyms}: {error.strerror or error}"
             raise PipelineError(f"{reason}: {EXPECTED}; {SOURCES}") from None
         return {**files, SYNONYMS: json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()}
+
+    def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
+        return self.steps.fingerprint(super().fingerprint(resources), resources)
 
     def worker(self, resources: Mapping[str, bytes]) -> "SentenceWorker":
         """Build the worker, with the augmentation prepared for the tokenizer.
@@ -224,22 +260,22 @@ class Sentences(Augmenting, TextBuilder):
         Raises:
             PipelineError: a resource is unusable, or the tokenizer cannot encode any word of the synonyms.
         """
-        tokenization = self.tokenization_of(resources)
+        tokenization, augmentation = self.steps.loaded(resources), self.augmenting.augmentation
         synonyms = json.loads(resources[SYNONYMS]) if SYNONYMS in resources else None
         try:
-            augmenter = Augmenter(self.augmentation, tokenization.tokenizer, synonyms) if self.augmentation else None
+            augmenter = Augmenter(augmentation, tokenization.tokenizer, synonyms) if augmentation else None
         except ValueError as error:
-            raise PipelineError(f"`synonyms` {self.synonyms}: {error}") from None
+            raise PipelineError(f"`synonyms` {self.augmenting.synonyms}: {error}") from None
         return SentenceWorker(self, tokenization, excluded_of(resources), augmenter)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return the base class's lines for the summary of the run, followed by up to two lines.
+        """Return the lines for the summary of the run.
 
-        If sentences are joined to pieces, a line has the number of sentences that were joined, and the number of those
-        that were cut because they have more than `pack` tokens. If there are synonyms, a line has the percentage of
-        words that have a synonym.
+        They are about excluded texts, and about lines that filters removed. If sentences are joined to pieces, a line
+        has the number of sentences that were joined, and of those that were cut because they have more than `pack`
+        tokens. If there are synonyms, a line has the percentage of words that have a synonym.
         """
-        lines = super().remarks(fingerprint, sums)
+        lines = [*excluded_lines(fingerprint), *self.filtering.removed(sums)]
         if "packed" in sums:
             lines.append(
                 f"{sums['packed']:,} sentences packed to pieces of up to {self.pack:,} tokens; "
@@ -263,100 +299,77 @@ class SentenceWorker(TextWorker[Sentences]):
 
     augmenter: Augmenter | None = None
 
-    def examples(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a work unit's records, in order, as record batches. Count every example in `counter`.
+    batch_examples = 1 << 16
 
-        An example is a sentence, or, if the kind's option `pack` is set, a piece (joined sentences). Sentences or
-        pieces that are dropped are counted, too.
+    @property
+    def together(self) -> tuple[int, int]:
+        return TOKENIZE_CHARACTERS if self.builder.pack else TOKENIZE_SENTENCES, TOKENIZE_CHARACTERS
+
+    @property
+    def max_tokens(self) -> int | None:
+        return self.builder.most_tokens
+
+    def build(self, record: Record, counts: Counts) -> list[BuiltTexts]:
+        """Return the sentences of a record's text. In `counts`, each sentence counts as one record that was read.
+
+        If the text is dropped by a filter or has no sentences, count it as filtered.
         """
-        self.tokenization.start_unit()
-        texts = counter.made(records, lambda record: self._text(record, counter.counts))
-        groups = self._packed(texts, counter) if self.builder.pack else self._single(texts, counter)
-        parts = (self.select(group, counter, self.builder.min_tokens, self.builder.most_tokens) for group in groups)
-        yield from self.batches(parts, BATCH_SENTENCES, functools.partial(self._batch, counter=counter))
+        if (found := text_in(record, self.builder.texts.text_field, counts)) is None:
+            return []
+        if (document := kept(FilteredText(found[0]), self.builder.filters, counts)) is None:
+            return []
+        sentences = self._sentences(document)
+        if not sentences:
+            counts.filtered[EMPTY] += 1
+            return []
+        if self.builder.pack:  # what is packed is counted when it is known
+            return [BuiltTexts(sentences, sentences, record.source, size=sum(map(len, sentences)))]
+        counts.read += len(sentences) - 1  # the text was counted
+        parts = (sentences[at : at + TOKENIZE_SENTENCES] for at in range(0, len(sentences), TOKENIZE_SENTENCES))
+        return [BuiltTexts(part, part, record.source, size=sum(map(len, part))) for part in parts]
 
-    def _text(self, record: Record, counts: Counts) -> tuple[list[str], str] | None:
-        """Return (sentences, source) of a record's text; the source is the file and place of the record.
-
-        If the text is dropped by a filter or has no sentences, count it in `counts` as filtered and return None.
-
-        Raises:
-            RecordError: the record is bad, or the code of a filter fails on its text.
-        """
-        if (found := text_in(record, self.builder.text_field, counts)) is None:
-            return None
-        if (selected := self.builder.selected(found[0], counts)) is None:
-            return None
-        if sentences := self._sentences(selected):
-            return sentences, record.source
-        counts.filtered[EMPTY] += 1
-        return None
-
-    def _sentences(self, selected: Selected) -> list[str]:
+    def _sentences(self, document: FilteredText) -> list[str]:
         """Return the sentences of a text. If they are to be joined to pieces, a sentence that follows whitespace begins
         with a space.
         """
         if not self.builder.rules:
-            text = normalize(selected.text)
+            text = normalize(document.text)
             sentences = [text] if text else []
         else:
-            language = selected.language or self.builder.rules
-            sentences = (segment_spaced if self.builder.pack else segment)(selected.text, language)
+            language = document.language or self.builder.rules
+            sentences = (segment_spaced if self.builder.pack else segment)(document.text, language)
         # After segmentation, which relies on capital letters.
-        return [sentence.lower() for sentence in sentences] if self.builder.lowercase else sentences
+        return [sentence.lower() for sentence in sentences] if self.builder.steps.lowercase else sentences
 
-    def _single(self, texts: Iterable[tuple[list[str], str]], counter: RecordCounter) -> Iterator[TokenizedTexts]:
-        """Yield the sentences of all texts with their token ids, in groups that are tokenized together.
+    def tokenized(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[TokenizedTexts]:
+        if self.builder.pack:
+            counter.counts.count("packed", 0)
+            counter.counts.count("cut", 0)
+        return super().tokenized(records, counter)
 
-        In `counter`, each sentence counts as one record that was read.
-
-        Args:
-            texts: (sentences, source) of each text. The source is the file and place of its record.
+    def tokenize(self, texts: Sequence[BuiltTexts], counts: Counts, is_first: bool) -> Iterator[TokenizedTexts]:
+        """Yield the sentences of texts with their token ids; with `pack`, pieces (joined sentences), each of which
+        counts in `counts` as one record that was read.
         """
-        together: list[str] = []
-        sources: list[str] = []
-        size = 0
-        for sentences, source in texts:
-            counter.counts.read += len(sentences) - 1  # the text was counted
-            for first in range(0, len(sentences), TOKENIZE_SENTENCES):
-                part = sentences[first : first + TOKENIZE_SENTENCES]
-                together += part
-                sources += [source] * len(part)
-                size += sum(map(len, part))
-                if len(together) >= TOKENIZE_SENTENCES or size >= TOKENIZE_CHARACTERS:
-                    yield self.tokenized(together, together, sources)
-                    together, sources, size = [], [], 0
-        if together:
-            yield self.tokenized(together, together, sources)
+        if not self.builder.pack:
+            yield from super().tokenize(texts, counts, is_first)
+            return
+        counts.read -= len(texts)  # they were counted
+        counts.count("packed", sum(len(text.prepared) for text in texts))
+        sentences, sources = [text.prepared for text in texts], [text.source for text in texts]
+        for tokenized in join(sentences, sources, self.builder.most_tokens, self.tokenization.tokenize):
+            counts.read += len(tokenized.prepared)
+            counts.count("cut", tokenized.num_cut)
+            yield tokenized
 
-    def _packed(self, texts: Iterable[tuple[list[str], str]], counter: RecordCounter) -> Iterator[TokenizedTexts]:
-        """Yield the pieces (joined sentences) of all texts with their token ids, in groups that are tokenized together.
-
-        In `counter`, each piece counts as one record that was read.
-
-        Args:
-            texts: (sentences, source) of each text. The source is the file and place of its record.
-        """
-        counter.counts.count("packed", 0)
-        counter.counts.count("cut", 0)
-        sized = ((text, sum(map(len, text[0]))) for text in texts)
-        for group in grouped(sized, TOKENIZE_CHARACTERS, TOKENIZE_CHARACTERS):
-            sentences, sources = zip(*group, strict=True)
-            counter.counts.read -= len(group)  # the texts were counted
-            counter.counts.count("packed", sum(map(len, sentences)))
-            for tokenized in join(sentences, sources, self.builder.most_tokens, self.tokenization.tokenize):
-                counter.counts.read += len(tokenized.prepared)
-                counter.counts.count("cut", tokenized.num_cut)
-                yield tokenized
-
-    def _batch(self, kept: ExamplesToWrite, counter: RecordCounter) -> pa.RecordBatch:
-        (tokens,), views = kept.columns, []
+    def batch(self, examples: ExamplesToWrite, counts: Counts) -> pa.RecordBatch:
+        (tokens,), views = examples.columns, []
         if self.augmenter:
-            seed, numbers = self.builder.augment_seed, range(self.builder.views)
-            views = [self.augmenter(tokens, keyed.mix(seed, kept.ids, number)) for number in numbers]
-            if self.builder.synonyms:
+            seed, numbers = self.builder.augmenting.augment_seed, range(self.builder.augmenting.views)
+            views = [self.augmenter(tokens, keyed.mix(seed, examples.ids, number)) for number in numbers]
+            if self.builder.augmenting.synonyms:
                 num_covered, num_words = self.augmenter.coverage(tokens)
-                counter.counts.count("words", num_words)
-                counter.counts.count("words_with_synonym", num_covered)
-        batch = self.record_batch(kept, [tokens, *views], [f"view_{number}" for number in range(len(views))])
-        return self.with_sketches(batch, kept.raw)
+                counts.count("words", num_words)
+                counts.count("words_with_synonym", num_covered)
+        batch = self.record_batch(examples, [tokens, *views], [f"view_{number}" for number in range(len(views))])
+        return self.with_sketches(batch, examples.raw)

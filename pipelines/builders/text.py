@@ -1,7 +1,13 @@
-"""Base of the kinds of tokenized text: tokenizer, preparation, excluded texts, duplicates.
+"""The way of a record through a builder of texts. Each builder adds the two steps that are its own: `build`, `batch`.
 
-    record -> text -> selected (by number of words, language, quality) -> prepared (spaces, letter case) -> token ids
-           -> neither too short nor too long, and without an excluded text -> batches (1 MiB of token ids)
+    1. build(record)       -> its texts, raw and prepared, those of one example after those of another; or none
+    2. gather              -> the texts of many records
+    3. tokenize(texts)     -> their token ids
+    4. select(tokenized)   -> the examples that are neither too short nor too long, and without an excluded text
+    5. batch(examples)     -> a record batch of about 1 MiB of token ids, with the dataset's columns
+
+A reader hands in one record at a time, and `units.unit` takes one record batch at a time: between them are the
+generators `examples` (steps 3 to 5) and `texts` (steps 1 and 2). Records that are dropped are counted where it happens.
 
 An id is a hash of the prepared text's bytes. A text therefore has the same id however the corpus is divided into files.
 To find duplicates and to choose held-out texts, prepared texts are compared without regard to white space, letter case
@@ -10,249 +16,68 @@ sentences end. A space that the tokenizer adds before a text changes neither its
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from annotated_types import Ge, Gt, Le
 
 from clearspan.common import same_text
-from clearspan.common.options import Flag
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.attached import GROUPS, HASHES, attach
-from clearspan.pipelines.builders import Dedup, groups
-from clearspan.pipelines.builders.text_inputs import TextInputs, text_id
+from clearspan.pipelines.builders import BuildPlan, groups
+from clearspan.pipelines.builders.text_inputs import text_id
+from clearspan.pipelines.builders.text_steps import TextSteps
 from clearspan.pipelines.counter import Counts, RecordCounter
-from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.records import Inputs
-from clearspan.pipelines.text.exclude import Excluded, read_texts
-from clearspan.pipelines.text.filters import FilteredText, detector, text_filter
+from clearspan.pipelines.records import Record
+from clearspan.pipelines.text.exclude import Excluded
 from clearspan.pipelines.text.joining import TokenizedTexts
-from clearspan.pipelines.text.minhash import COLUMN, LOWEST, sketches
-from clearspan.pipelines.text.segmentation import normalize
-from clearspan.pipelines.text.tokenization import (
-    BACKENDS,
-    Tokenization,
-    TokenizerFiles,
-    read_tokenizer,
-    with_prefix_space,
-    with_special_token,
-)
-from clearspan.shards.manifest import FILES_FOLDER, numbered
+from clearspan.pipelines.text.minhash import COLUMN, sketches
+from clearspan.pipelines.text.tokenization import Tokenization
 from clearspan.shards.schema import KINDS
 
-EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
-EXCLUDED_TEXTS = f"{FILES_FOLDER}/excluded.jsonl"
-"""Paths of the hashes of the excluded texts (EXCLUDED), and of the beginnings of these texts (EXCLUDED_TEXTS)."""
 EXCLUDE_TOGETHER = 64
-MAX_TOKENS = 510
-"""Default maximum for sentences, which is 512 with the two special tokens of RoBERTa or BERT."""
-LANGUAGE_THRESHOLD = 0.5
 BATCH_BYTES = 1 << 20
 """Bytes of token ids of a record batch."""
 
 
-class Selected(NamedTuple):
-    """A text that the filters do not drop.
+class TextBuilder(Protocol):
+    """Builder of texts, as its worker sees it."""
+
+    name: ClassVar[str]
+
+    @property
+    def steps(self) -> TextSteps: ...
+    @property
+    def plan(self) -> BuildPlan: ...
+    @property
+    def min_tokens(self) -> int: ...
+    @property
+    def whitespace(self) -> str: ...
+    @property
+    def near_dedup(self) -> float | None: ...
+    @property
+    def group_field(self) -> str | None: ...
+
+
+class BuiltTexts(NamedTuple):
+    """The texts of one or more examples, before they are tokenized.
 
     Attributes:
-        text: the text, without the lines that quality filters removed.
-        language: language code of the text; None if the language was not identified.
+        prepared: the texts to tokenize: in single spaces or lower case, if the options say so. The ids of examples are
+            hashes of these texts.
+        raw: the same texts with their own spaces and case, in which excluded texts are looked for.
+        source: the file and place that the texts were read from.
+        group: the name of the group of the examples, which are all held out or all trained on; "" for no group.
+        size: the size of the texts, in the unit of `TextWorker.together`.
     """
 
-    text: str
-    language: str | None
-
-
-SPACES = "keep whitespace as it is, or collapse each run of whitespace to one space"
-QUALITY = "apply these filters in turn: gopher or c4 (English web pages), or your own as module:name (docs/data.md)"
-SIMILAR = "drop near-duplicates: examples whose Jaccard similarity to an earlier one is at least S (0.5 to 1, e.g. 0.8)"
-PREFIX = "put a space before each text, like the tokenizer option add_prefix_space"
-LANGUAGE = "keep only texts in these languages: ISO 639-1 codes, e.g. de,fr (extra `language`; default: any language)"
-THRESHOLD = f"minimum probability of the language that --language identifies, 0 to 1 (default {LANGUAGE_THRESHOLD})"
-EXCLUDE = "drop examples that contain a text of these files or folders, such as evaluation data"
-TOKENIZATION = "tokenizers: use that library alone; auto: use a faster implementation where its ids are the same"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextBuilder(TextInputs):
-    """Options of a kind of tokenized text. `whitespace`, `lowercase`, `prefix_space` and `min_words` reproduce
-    DeCLUTR's published preparation.
-    """
-
-    tokenizer: Annotated[
-        str, Flag("tokenizer.json, or the folder that holds it, e.g. a model's", "PATH", required=True, path=True)
-    ] = ""
-    whitespace: Annotated[Literal["keep", "collapse"], Flag(SPACES)] = "keep"
-    lowercase: Annotated[bool, Flag("lower-case the text")] = False
-    prefix_space: Annotated[bool, Flag(PREFIX)] = False
-    min_words: Annotated[int | None, Flag("drop texts of fewer words, counted by whitespace", "N"), Ge(1)] = None
-    language: Annotated[tuple[str, ...], Flag(LANGUAGE, "CODES", commas=True)] = ()
-    language_threshold: Annotated[float | None, Flag(THRESHOLD, "P"), Gt(0), Le(1)] = None
-    quality: Annotated[tuple[str, ...], Flag(QUALITY, "NAMES", commas=True)] = ()
-    dedup: Dedup = False
-    near_dedup: Annotated[float | None, Flag(SIMILAR, "S"), Ge(LOWEST), Le(1)] = None
-    exclude: Annotated[tuple[str, ...], Flag(EXCLUDE, "FILE", many=True, path=True)] = ()
-    tokenization: Annotated[str, Flag(TOKENIZATION, choices=BACKENDS)] = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.language_threshold is not None and not self.languages:
-            raise ValueError("`language_threshold` has no effect without `language`: add it, e.g. `language` de,fr")
-        if self.languages:
-            check_languages(self.languages)
-        for name in self.quality:
-            try:
-                text_filter(name)
-            except ValueError as error:
-                raise ValueError(f"`quality` {error}") from None
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """Language codes (ISO 639-1) of the texts to keep; empty to keep texts of any language."""
-        return self.language
-
-    @property
-    def least_probability(self) -> float:
-        return LANGUAGE_THRESHOLD if self.language_threshold is None else self.language_threshold
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        few_words = [] if self.min_words is None else ["few_words"]
-        language = ["language"] if self.languages else []
-        quality = [reason for name in self.quality for reason in text_filter(name).reasons]
-        excluded = ["excluded"] if self.exclude else []
-        return (*few_words, *language, *quality, *excluded)
-
-    @property
-    def examples_are_sentences(self) -> bool:
-        """True if each text of an example is a sentence. In that case, even short sentences of the excluded texts are
-        searched for in the examples.
-        """
-        return False
-
-    @property
-    def special_tokens(self) -> tuple[str, ...]:
-        """Special tokens that are added to the tokenizer if it lacks them."""
-        return ()
-
-    def options(self) -> dict[str, Any]:
-        own: dict[str, Any] = {
-            name: getattr(self, name) for name in ("whitespace", "lowercase", "prefix_space", "min_words")
-        }
-        if self.languages:
-            version = detector().version
-            own["languages"] = {"keep": list(self.languages), "least": self.least_probability, "detector": version}
-        if self.quality:
-            own["quality"] = [text_filter(name).described() for name in self.quality]
-        return super().options() | own
-
-    def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the tokenizer's files and, if the user excludes texts, a file with the hashes of these texts and a
-        file with their beginnings, as {path: content}.
-
-        Raises:
-            PipelineError: the tokenizer or a file of excluded texts is missing or unusable.
-        """
-        tokenizer = read_tokenizer(self.tokenizer)
-        for token in self.special_tokens:
-            tokenizer = with_special_token(tokenizer, token)
-        if self.prefix_space:
-            tokenizer = with_prefix_space(tokenizer)
-        files = tokenizer.resources
-        if self.exclude:
-            excluded = Excluded.of(read_texts(self.exclude), self.examples_are_sentences)
-            files |= {EXCLUDED: excluded.to_bytes(), EXCLUDED_TEXTS: excluded.heads}
-        return files
-
-    def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return the base class's fingerprint, with entries for the tokenizer and the excluded texts."""
-        full = {"tokenizer": dataclasses.asdict(TokenizerFiles.of(resources).info), **super().fingerprint(resources)}
-        excluded = excluded_of(resources)
-        full["options"]["exclude"] = excluded.options() if excluded else None
-        return full
-
-    def tokenization_of(self, resources: Mapping[str, bytes]) -> Tokenization:
-        """Build the object that tokenizes texts.
-
-        Args:
-            resources: the contents of the dataset's resource files, by path, which include the tokenizer's files.
-        """
-        return Tokenization(TokenizerFiles.main(resources), backend=self.tokenization, prompts=self.prompts)
-
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """The prompts to put before the texts, one for each column; empty for a kind without prompts."""
-        return ()
-
-    def selected(self, text: str, counts: Counts, counted: str | None = None) -> Selected | None:
-        """Return a text without the lines that quality filters remove, and its language. If a filter drops the whole
-        text, count it in `counts` and return None.
-
-        Args:
-            counted: the part of the text whose words are counted for `min_words`; None for the whole text.
-
-        Raises:
-            RecordError: the code of a quality filter raises an error for this text, or returns something invalid.
-        """
-        language = None
-        if self.min_words is not None:
-            number = len((text if counted is None else counted).split())
-            counts.measure("words", number)
-            if number < self.min_words:
-                counts.filtered["few_words"] += 1
-                return None
-        if self.languages:
-            language, probability = detector().likeliest(text, self.languages)
-            if probability < self.least_probability:
-                counts.filtered["language"] += 1
-                return None
-        for name in self.quality:
-            chosen = text_filter(name)
-            document = FilteredText(text, language)
-            dropped = chosen.reason(document)
-            for reason, number in document.removed.items():
-                counts.count(f"{chosen.prefix}{reason}", number)
-            if dropped:
-                counts.filtered[dropped] = counts.filtered.get(dropped, 0) + 1
-                return None
-            text = document.text
-        return Selected(text, language)
-
-    def prepared(self, text: str) -> str:
-        """Return the text as it is tokenized: with single spaces and in lower case, if the options say so."""
-        if self.whitespace == "collapse":
-            text = normalize(text)
-        return text.lower() if self.lowercase else text
-
-    def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return lines for the summary of the run: the number of excluded texts, if there are any, and the number of
-        lines that quality filters removed from texts, if they removed any.
-        """
-        excluded = fingerprint["options"]["exclude"]
-        lines = []
-        if excluded:
-            without = f"; {excluded['without_words']:,} without words" if excluded["without_words"] else ""
-            lines.append(f"{excluded['texts']:,} texts excluded{without}")
-        prefixes = tuple(text_filter(name).prefix for name in self.quality)
-        if removed := {reason: number for reason, number in sums.items() if reason.startswith(prefixes)}:
-            lines.append(f"lines removed: {', '.join(numbered(removed))}")
-        return lines
-
-
-def check_languages(languages: Sequence[str]) -> None:
-    """Raise ValueError if the language detector is not installed, or does not know one of the languages.
-
-    Args:
-        languages: codes of ISO 639-1.
-    """
-    try:
-        known = detector().known()
-    except PipelineError as error:
-        raise ValueError(str(error)) from None
-    if unknown := [code for code in languages if code not in known]:
-        raise ValueError(f"`language` {unknown[0]}: the detector knows the languages {' '.join(known)}")
+    prepared: Sequence[str]
+    raw: Sequence[str]
+    source: str
+    group: str = ""
+    size: int = 0
 
 
 class ExamplesToWrite(NamedTuple):
@@ -295,60 +120,119 @@ class ExamplesToWrite(NamedTuple):
             yield ExamplesToWrite(self.ids[row], columns, *texts, self.hashes[row], self.groups[row])
 
 
-AnyTextBuilder = TypeVar("AnyTextBuilder", bound=TextBuilder)
+AnyBuilder = TypeVar("AnyBuilder", bound=TextBuilder)
 
 
 @dataclasses.dataclass(frozen=True)
-class TextWorker(Generic[AnyTextBuilder]):
-    """Base of the workers of the kinds of text.
+class TextWorker(ABC, Generic[AnyBuilder]):
+    """The steps of the builders of texts, in a worker process.
 
     Attributes:
         builder: the builder, with its options.
         tokenization: converts texts to token ids.
         excluded: the texts that no example may contain; None if there are none.
+        batch_examples: the maximum number of examples in a batch, unless examples that belong together are more.
+        batch_room: a batch ends when this number of further examples would exceed `batch_examples`, even if fewer
+            follow.
+        ends_anywhere: whether a batch may end after any example. If not, it ends only after all examples of texts that
+            were tokenized together.
     """
 
-    builder: AnyTextBuilder
+    builder: AnyBuilder
     tokenization: Tokenization
     excluded: Excluded | None = None
 
-    def with_sketches(self, batch: pa.RecordBatch, texts: Sequence[str]) -> pa.RecordBatch:
-        """Return a batch with the MinHash sketch of each row's text attached; unchanged if near-duplicates are not
-        dropped.
+    batch_examples: ClassVar[int]
+    batch_room: ClassVar[int] = 0
+    ends_anywhere: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def together(self) -> tuple[int, int]:
+        """The limits of the texts that are tokenized together: their number, and the sum of their sizes."""
+
+    @abstractmethod
+    def build(self, record: Record, counts: Counts) -> Iterable[BuiltTexts]:
+        """Return the texts of the examples that are made of a record. If there are none, count it as filtered.
+
+        Raises:
+            RecordError: the record is bad, or the code of a filter fails on its text.
+        """
+
+    @abstractmethod
+    def batch(self, examples: ExamplesToWrite, counts: Counts) -> pa.RecordBatch:
+        """Return examples as a record batch with the columns of the dataset."""
+
+    @property
+    @abstractmethod
+    def max_tokens(self) -> int | None:
+        """The maximum number of tokens of each text, for which all of its tokens count; None for no maximum."""
+
+    def examples(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[pa.RecordBatch]:
+        """Yield the examples of a work unit's records, in order, as record batches. Count every record in `counter`.
+
+        Raises:
+            PipelineError: the texts of the unit do not fit together, or cannot be tokenized.
+        """
+        self.tokenization.start_unit()
+        waiting: list[ExamplesToWrite] = []
+        num = size = 0
+        for tokenized in self.tokenized(records, counter):
+            selected = self.select(tokenized, counter)
+            for part in selected.singly() if self.ends_anywhere else [selected]:
+                room = self.batch_room or len(part.ids)
+                if size >= BATCH_BYTES or (waiting and num + room > self.batch_examples):
+                    yield self.batch(ExamplesToWrite.joined(waiting), counter.counts)
+                    waiting, num, size = [], 0, 0
+                if len(part.ids):
+                    waiting.append(part)
+                    num += len(part.ids)
+                    size += sum(column.values.nbytes for column in part.columns)
+        if waiting:
+            yield self.batch(ExamplesToWrite.joined(waiting), counter.counts)
+
+    def texts(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[BuiltTexts]:
+        """Yield the texts of all examples. Count every record in `counter`."""
+        for built in counter.made(records, lambda record: self.build(record, counter.counts)):
+            yield from built
+
+    def tokenized(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[TokenizedTexts]:
+        """Yield the texts of all examples with their token ids, many at a time."""
+        waiting: list[BuiltTexts] = []
+        num = size = 0
+        is_first = True
+        for texts in self.texts(records, counter):
+            waiting.append(texts)
+            num += len(texts.prepared)
+            size += texts.size
+            if num >= self.together[0] or size >= self.together[1]:
+                yield from self.tokenize(waiting, counter.counts, is_first)
+                waiting, num, size, is_first = [], 0, 0, False
+        if waiting:
+            yield from self.tokenize(waiting, counter.counts, is_first)
+
+    def tokenize(self, texts: Sequence[BuiltTexts], counts: Counts, is_first: bool) -> Iterator[TokenizedTexts]:
+        """Yield texts with their token ids.
 
         Args:
-            texts: the text of each row.
+            texts: the texts that are tokenized together.
+            is_first: whether they are the first ones of the work unit.
         """
-        return batch if self.builder.near_dedup is None else attach(batch, COLUMN, sketches(texts))
+        prepared = [text for each in texts for text in each.prepared]
+        raw = [text for each in texts for text in each.raw]
+        sources = [each.source for each in texts for _ in each.prepared]
+        yield TokenizedTexts(prepared, raw, sources, self.tokenization.tokenize(prepared, sources))
 
     def example_id(self, texts: Sequence[str]) -> int:
-        """Return the id of an example: a hash of its text. A kind with several texts per example overrides this method.
+        """Return the id of an example: a hash of its text. A builder with several texts per example overrides this
+        method.
 
         Args:
             texts: the prepared texts of the example.
         """
         return text_id(texts[0].encode())
 
-    def tokenized(self, prepared: Sequence[str], raw: Sequence[str], sources: Sequence[str]) -> TokenizedTexts:
-        """Tokenize texts, and return them with their token ids.
-
-        Args:
-            prepared: the texts to tokenize: in single spaces or lower case, if the options say so. The ids of examples
-                are hashes of these texts.
-            raw: the texts in which excluded texts are looked for: the same texts with their own spaces and case.
-            sources: the file and place that each text was read from.
-        """
-        return TokenizedTexts(prepared, raw, sources, self.tokenization.tokenize(prepared, sources))
-
-    def select(
-        self,
-        tokenized: TokenizedTexts,
-        counter: RecordCounter,
-        min_tokens: int,
-        max_tokens: int | None,
-        width: int = 1,
-        num_uncounted: np.ndarray | int = 0,
-    ) -> ExamplesToWrite:
+    def select(self, tokenized: TokenizedTexts, counter: RecordCounter) -> ExamplesToWrite:
         """Return the examples to write to the dataset.
 
         An example is dropped if one of its texts has fewer than `min_tokens` or more than `max_tokens` tokens, or
@@ -357,17 +241,12 @@ class TextWorker(Generic[AnyTextBuilder]):
 
         Args:
             tokenized: the tokenized texts of one or more examples.
-            min_tokens: the minimum number of tokens of each text.
-            max_tokens: the maximum number of tokens of each text, for which all of its tokens count; None for no
-                maximum.
-            width: the number of texts of each example, which are consecutive in `tokenized`.
-            num_uncounted: for each text of an example, the number of tokens at its start, such as a prompt's, that do
-                not count towards `min_tokens`, (width,); 0 if all tokens count.
         """
+        min_tokens, max_tokens, width = self.builder.min_tokens, self.max_tokens, tokenized.width
         filtered = counter.counts.filtered
         lengths = tokenized.tokens.lengths.reshape(-1, width)
         counter.counts.measure("tokens", int(lengths.max()))
-        short = np.where(absent(tokenized, width), min_tokens, lengths - num_uncounted).min(1) < min_tokens
+        short = np.where(absent(tokenized), min_tokens, lengths - tokenized.num_uncounted).min(1) < min_tokens
         long = ~short & (lengths.max(1) > (np.inf if max_tokens is None else max_tokens))
         filtered["short_tokens"] += int(short.sum())
         if "long_tokens" in filtered:
@@ -392,7 +271,7 @@ class TextWorker(Generic[AnyTextBuilder]):
         prepared, raw, sources = ([texts[first] for first in firsts] for texts in read)
         columns = [tokenized.tokens.take(kept * width + column) for column in range(width)]
         hashes = of_groups = np.empty((len(kept), 0), np.uint64)
-        if self.builder.compares and len(kept):
+        if self.builder.plan.compares and len(kept):
             # A missing text is replaced by the example's first text, so that it links the example to no other example.
             rows = (of(index, tokenized.prepared) for index in kept.tolist())
             compared = (text or row[0] for row in rows for text in row)
@@ -400,38 +279,6 @@ class TextWorker(Generic[AnyTextBuilder]):
             if self.builder.group_field is not None:
                 of_groups = groups.digests([tokenized.groups[first] for first in firsts], hashes[:, 0])
         return ExamplesToWrite(ids, columns, prepared, raw, sources, hashes, of_groups)
-
-    def batches(
-        self,
-        parts: Iterable[ExamplesToWrite],
-        max_examples: int,
-        batch: Callable[[ExamplesToWrite], pa.RecordBatch],
-        min_room: int = 0,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield examples in record batches of about 1 MiB of token ids.
-
-        Args:
-            parts: the examples in parts. A part is never divided between batches.
-            max_examples: the maximum number of examples in a batch. Only a single part that has more examples makes a
-                larger batch.
-            batch: function that makes a record batch from examples.
-            min_room: a batch ends when this number of further examples would exceed `max_examples`, even if the next
-                part has fewer. If it is 0, a batch ends when the next part would exceed `max_examples`.
-        """
-        waiting: list[ExamplesToWrite] = []
-        num = size = 0
-        for part in parts:
-            if size >= BATCH_BYTES or (waiting and num + (min_room or len(part.ids)) > max_examples):
-                yield batch(ExamplesToWrite.joined(waiting))
-                waiting = []
-                num = 0
-                size = 0
-            if len(part.ids):
-                waiting.append(part)
-                num += len(part.ids)
-                size += sum(column.values.nbytes for column in part.columns)
-        if waiting:
-            yield batch(ExamplesToWrite.joined(waiting))
 
     def record_batch(
         self,
@@ -452,31 +299,29 @@ class TextWorker(Generic[AnyTextBuilder]):
         fields = KINDS[self.builder.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional_columns)
         lists = [column.to_arrow(fields.field("tokens").type) for column in columns]
         batch = pa.record_batch([pa.array(kept.ids), *lists, *other_columns], schema=fields)
-        if not self.builder.compares:
+        if not self.builder.plan.compares:
             return batch
         batch = attach(batch, HASHES, kept.hashes)
         return batch if self.builder.group_field is None else attach(batch, GROUPS, kept.groups)
 
+    def with_sketches(self, batch: pa.RecordBatch, texts: Sequence[str]) -> pa.RecordBatch:
+        """Return a batch with the MinHash sketch of each row's text attached; unchanged if near-duplicates are not
+        dropped.
 
-def absent(tokenized: TokenizedTexts, width: int) -> np.ndarray:
+        Args:
+            texts: the text of each row.
+        """
+        return batch if self.builder.near_dedup is None else attach(batch, COLUMN, sketches(texts))
+
+
+def absent(tokenized: TokenizedTexts) -> np.ndarray:
     """Return a mask of the texts of n examples, (n, width) bool: true for each text that is missing.
 
     Args:
-        tokenized: the texts of the examples, `width` for each; an empty text stands for a missing one.
-        width: the number of texts of an example. If it is 1, no text is missing.
+        tokenized: the texts of the examples. An empty text stands for a missing one, except if examples have one text.
     """
+    width = tokenized.width
     return np.array([width > 1 and not text for text in tokenized.prepared], bool).reshape(-1, width)
-
-
-def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:
-    """Return the excluded texts, read from the dataset's resource files; None if there are none.
-
-    Args:
-        resources: the contents of these files, by path.
-    """
-    if EXCLUDED not in resources:
-        return None
-    return Excluded.from_bytes(resources[EXCLUDED], resources[EXCLUDED_TEXTS])
 
 
 def containing_excluded(texts: Sequence[str], excluded: Excluded) -> list[int]:

@@ -1,4 +1,4 @@
-"""Common parts of the kinds of datasets that are made from texts: options, the text of a record, the id of a text."""
+"""Inputs of the builders of texts: options of files and of texts in them, the text of a record, the id of a text."""
 
 import codecs
 import dataclasses
@@ -7,9 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from clearspan.common import same_text
 from clearspan.common.options import Flag, Options, checking
-from clearspan.pipelines.builders import Builder
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.readers import encodings
 from clearspan.pipelines.readers.columns import DEFAULT, matching_name, names_in
@@ -55,13 +53,8 @@ def encoding_named(name: str) -> str | None:
     return None if usual in ("utf-8", "utf-8-sig", "ascii") else usual
 
 
-TextField = Annotated[
-    str | None,
-    Flag("JSON field or table column of the text, e.g. meta.text (default: text, or the only column of text)", "NAME"),
-]
-TextPer = Annotated[Literal["file", "line"], Flag("read each file, or each line, of plain text as one text")]
+FIELD = "JSON field or table column of the text, e.g. meta.text (default: text, or the only column of text)"
 BETWEEN = r"split plain-text files into documents at TEXT, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
-Separator = Annotated[str | None, Flag(BETWEEN, "TEXT", parse=separator)]
 TITLES = ("title", "headline", "summary", "question", "query", "subject")
 """Usual names of a field with a title, in the order in which they are tried."""
 IDS = ("id", "_id", "doc_id", "docid", "document_id", "key")
@@ -79,59 +72,74 @@ ENCODING = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextReading(Options):
-    """Options of a command that reads texts, which say where the texts are in the inputs.
+class FileOptions(Options):
+    """Options that say how files of texts and tables are read.
 
     Attributes:
-        text_field: the JSON field or table column that holds the text. None: the field or column "text"; if a table has
-            no such column, its only column of texts.
-        text_per: "file" if a plain text file is one text; "line" if each of its lines is one.
-        document_separator: the string between the texts of a plain text file; None if files are not split at a string.
         header: true if csv and tsv files begin with column names; if false, their columns are named 1, 2, ...
         formats: the user's own input formats, as `module:name`, which are tried before the built-in formats.
         encoding: Python's name of the encoding of text files; None for UTF-8; "auto" to detect it for each file.
     """
 
-    text_field: TextField = None
-    text_per: TextPer = "file"
-    document_separator: Separator = None
     header: Annotated[bool, Flag("csv and tsv files have no header row: their columns are named 1, 2, ...")] = True
     formats: Annotated[
         tuple[str, ...], Flag(OWN_FORMAT, "MODULE:NAME", name="--format", parse=checking(own_format))
     ] = ()
     encoding: Annotated[str | None, Flag(ENCODING, "NAME", parse=encoding_named)] = None
 
+    def reading(self, **rules: Any) -> ReadOptions:
+        """Return the rules for reading the inputs.
+
+        Args:
+            rules: further attributes of `ReadOptions`.
+        """
+        return ReadOptions(header=self.header, formats=self.formats, encoding=self.encoding, **rules)
+
+    def described(self) -> dict[str, Any]:
+        """Return the options that determine a dataset's content, by name, for its fingerprint."""
+        own: dict[str, Any] = {"header": self.header}
+        if self.formats:
+            own["formats"] = list(self.formats)
+        if self.encoding:
+            own["encoding"] = encodings.described(self.encoding)
+        return own
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions(Options):
+    """Options that say where the texts are in the files, for records that hold one text each.
+
+    Attributes:
+        text_field: the JSON field or table column that holds the text. None: the field or column "text"; if a table has
+            no such column, its only column of texts.
+        text_per: "file" if a plain text file is one text; "line" if each of its lines is one.
+        document_separator: the string between the texts of a plain text file; None if files are not split at a string.
+    """
+
+    text_field: Annotated[str | None, Flag(FIELD, "NAME")] = None
+    text_per: Annotated[Literal["file", "line"], Flag("read each file, or each line, of plain text as one text")] = (
+        "file"
+    )
+    document_separator: Annotated[str | None, Flag(BETWEEN, "TEXT", parse=separator)] = None
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.document_separator is not None and self.text_per == "line":
             raise ValueError("`document_separator` has no effect with `text_per` line: leave one of them out")
 
-    def reading(self) -> ReadOptions:
-        return ReadOptions(
-            field=self.text_field,
-            text_per=self.text_per,
-            separator=self.document_separator,
-            header=self.header,
-            formats=self.formats,
-            encoding=self.encoding,
-        )
+    def reading(self, files: FileOptions, **rules: Any) -> ReadOptions:
+        """Return the rules for reading the inputs.
 
+        Args:
+            files: how the files are read.
+            rules: further attributes of `ReadOptions`.
+        """
+        own = {"field": self.text_field, "text_per": self.text_per, "separator": self.document_separator}
+        return files.reading(**own, **rules)
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextInputs(TextReading, Builder):
-    """Options of a kind of dataset that is made from texts. They say where the texts are in the inputs."""
-
-    def options(self) -> dict[str, Any]:
-        names = ("text_field", "text_per", "document_separator", "header")
-        own: dict[str, Any] = {"formats": list(self.formats)} if self.formats else {}
-        if self.encoding:
-            own["encoding"] = encodings.described(self.encoding)
-        if self.compares:
-            own["same_text"] = same_text.VERSION
-        return {**{name: getattr(self, name) for name in names}, **own}
-
-    def check(self, record: Record) -> None:
-        text_of(record, self.text_field)
+    def described(self) -> dict[str, Any]:
+        """Return the options that determine a dataset's content, by name, for its fingerprint."""
+        return dataclasses.asdict(self)
 
 
 def id_field(names: Iterable[str]) -> str | None:

@@ -28,25 +28,35 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
+from annotated_types import Ge
+
+from clearspan.common import same_text
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.compute import AUTO, Compute, batch_tokens_on, resolve
+from clearspan.common.compute import AUTO, Compute, Device, Precision, batch_tokens_on, resolve
 from clearspan.common.encoder import static
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.pooling_names import recorded
-from clearspan.common.encoder.prompts import DOCUMENT, quoted_prompt
-from clearspan.common.encoder.sentence_encoder import FolderEncoder
+from clearspan.common.encoder.prompts import DOCUMENT, Prompts, quoted_prompt
+from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.encoder.shared_model import SharedModel
+from clearspan.common.model_folder import read_modules
+from clearspan.common.options import Flag
+from clearspan.common.parsing import normalized_name
 from clearspan.common.progress import counted
 from clearspan.common.terminal import warn
-from clearspan.pipelines.builders import model_processes
+from clearspan.pipelines.builders import Builder, BuildPlan, Dedup, Update, model_processes
 from clearspan.pipelines.builders.copied import Copied
+from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.builders.embedding import VectorWorker
+from clearspan.pipelines.builders.kept_fields import check_names
 from clearspan.pipelines.builders.models import load_model, model_hash
-from clearspan.pipelines.builders.text_inputs import EMPTY
-from clearspan.pipelines.builders.vector_options import VectorOptions, check_device
-from clearspan.pipelines.records import Inputs, ReadOptions
+from clearspan.pipelines.builders.text_inputs import EMPTY, FileOptions, TextOptions, text_of
+from clearspan.pipelines.builders.vector_options import BATCH, MODEL, PROMPT, check_device, check_folder
+from clearspan.pipelines.readers.columns import DEFAULT
+from clearspan.pipelines.records import Inputs, ReadOptions, Record
+from clearspan.shards.schema import VECTOR_TYPES
 
 MIN_UNIT_BYTES, MAX_UNIT_BYTES = 250_000, 4_000_000
 """Smallest and largest size of a work unit, in bytes of input. On one core, short texts of the smaller size take a
@@ -65,16 +75,70 @@ SHARED = ("cuda",)
 """Types of devices on which one process holds the model for all workers."""
 
 
+KEPT = "fields to store with the vectors, e.g. id,title,meta.year; NAME:string sets the type of a field"
+TITLE = "put this field before each text, and store it; without NAME, the first of title, headline, ... that exists"
+CHUNKS = "embed texts in chunks of whole sentences, of at most N tokens (default: cut texts after the model's maximum)"
+OVERLAP = "repeat up to N tokens, in whole sentences, at the beginning of the next chunk (default 0)"
+STORED = "type of the stored numbers; int8 stores a scale with each vector"
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorPlan(BuildPlan):
+    """Values that the options of `Vectors` leave open.
+
+    Attributes:
+        model_sha256: hash of the model's files.
+        device: the device of the model, such as cpu or cuda.
+        precision: precision in which the transformer computes, fp32 or bf16.
+        batch_tokens: number of tokens that the model encodes at a time.
+        title_field: the name of the field that holds the title; None for no title.
+        kept: (name, type) of each field of the records to store with the vectors.
+    """
+
+    model_sha256: str = ""
+    device: str = AUTO
+    precision: str = AUTO
+    batch_tokens: int | None = None
+    title_field: str | None = None
+    kept: tuple[tuple[str, str], ...] = ()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vectors(VectorOptions):
-    """Options of the kind `vectors`, whose examples are the embeddings of texts. The command `embed` makes such
+class Vectors(Builder):
+    """Builder of the kind `vectors`, whose examples are the embeddings of texts. The command `embed` makes such
     datasets.
 
     Attributes:
+        model: the local folder of the model.
+        prompt_name: the name of the model's prompt to put before each text, or "none" for no prompt; None for the
+            model's own prompt for documents.
+        pooling: the pooling of a Hugging Face model whose folder does not define one; None to pool by the mean. It must
+            be None if the folder defines the pooling.
+        vector_dtype: type of the stored values; it is called `dtype` in the fingerprint.
         numbers_records: true, because each example holds the number of its record in the input file.
         can_update: true, because the command has the option --update.
         max_bytes: the default maximum size of a record, in bytes. A larger record is bad.
     """
+
+    model: Annotated[str, Flag(MODEL, "DIR", path=True)]
+    prompt_name: Annotated[str | None, Flag(PROMPT.format("text", DOCUMENT), "NAME")] = None
+    device: Device = AUTO
+    precision: Precision = "fp32"
+    pooling: Pooling = None
+    vector_dtype: Annotated[str, Flag(STORED, choices=tuple(VECTOR_TYPES))] = "float32"
+    keep_text: Annotated[bool, Flag("store each text with its vector; search with BM25 and texts in hits need it")] = (
+        False
+    )
+    keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "NAMES", commas=True)] = ()
+    title_field: Annotated[str | None, Flag(TITLE, "NAME", const=AUTO)] = None
+    chunk_tokens: Annotated[int | None, Flag(CHUNKS, "N"), Ge(8)] = None
+    chunk_overlap: Annotated[int | None, Flag(OVERLAP, "N"), Ge(0)] = None
+    dedup: Dedup = False
+    update: Update = False
+    batch_tokens: Annotated[int | None, Flag(BATCH, "N"), Ge(1)] = None
+    texts: TextOptions = dataclasses.field(default_factory=TextOptions)
+    files: FileOptions = dataclasses.field(default_factory=FileOptions)
+    plan: VectorPlan = dataclasses.field(default_factory=VectorPlan)
 
     name: ClassVar[str] = "vectors"
     numbers_records: ClassVar[bool] = True
@@ -89,6 +153,43 @@ class Vectors(VectorOptions):
     )
     max_bytes: ClassVar[int] = 8_000_000
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_device(self.device)
+        check_folder(self.model)
+        self.prompts.of_side(DOCUMENT, self.prompt_name)
+        if read_modules(Path(self.model)) and self.pooling:
+            raise ValueError(f"`model` {self.model} defines its own pooling: leave out `pooling`")
+        check_names(self.keep_fields)
+        if self.chunk_overlap is not None and self.chunk_tokens is None:
+            raise ValueError(
+                "`chunk_overlap` has no effect without `chunk_tokens`: leave it out, or add `chunk_tokens`"
+            )
+        overlap = self.chunk_overlap or 0
+        if self.chunk_tokens is not None and 2 * overlap > self.chunk_tokens:
+            raise ValueError(f"`chunk_overlap` {self.chunk_overlap}: must be at most half of `chunk_tokens`")
+        if self.title_field is not None and normalized_name(self.title_field) == normalized_name(
+            self.texts.text_field or DEFAULT
+        ):
+            raise ValueError(f"`title_field` {self.title_field}: is the field of the text: name another field")
+
+    @property
+    def prompts(self) -> Prompts:
+        return Prompts.read(Path(self.model))
+
+    @property
+    def prompt(self) -> str:
+        """The prompt to put before each text; "" for no prompt."""
+        return self.prompts.of_side(DOCUMENT, self.prompt_name)
+
+    @property
+    def embedded(self) -> EmbeddedTexts:
+        """The part that makes the texts to embed of the records."""
+        plan = self.plan
+        return EmbeddedTexts(
+            self.texts.text_field, plan.title_field, self.keep_fields, plan.kept, plan.compares, self.update
+        )
+
     def resolved(self, earlier_options: Mapping[str, Any]) -> Self:
         device = earlier_options.get("device", AUTO) if self.device == AUTO else self.device
         precision = earlier_options.get("precision", AUTO) if self.precision == AUTO else self.precision
@@ -96,9 +197,8 @@ class Vectors(VectorOptions):
         if compute.message:
             warn(compute.message)
         tokens = self.batch_tokens or earlier_options.get("batch_tokens") or batch_tokens_of(compute.device)
-        return dataclasses.replace(
-            self,
-            model_sha256=self.model_sha256 or model_hash(self.model),
+        return self.with_plan(
+            model_sha256=self.plan.model_sha256 or model_hash(self.model),
             device=compute.device,
             precision=compute.precision,
             batch_tokens=tokens,
@@ -107,23 +207,23 @@ class Vectors(VectorOptions):
         )
 
     def reading(self) -> ReadOptions:
-        return self.texts.reading(super().reading())
+        return self.embedded.reading(self.texts.reading(self.files))
+
+    def check(self, record: Record) -> None:
+        text_of(record, self.texts.text_field)
 
     def infer_options(self, inputs: Inputs, reading: ReadOptions) -> Self:
-        """Return a copy of these options with the name of the title field, and the types of the fields to store.
+        """Return a copy of the builder whose plan has the name of the title field, and the types of the fields to
+        store.
 
         In a continued run, these are the values that its plan holds. In a new run, they are inferred from the first
         records.
 
-        Args:
-            inputs: the input files.
-            reading: the rules by which the readers find records in the inputs.
-
         Raises:
             PipelineError: the first records lack one of the fields, or values of one of them cannot be stored.
         """
-        texts = self.texts.infer_options(inputs, reading)
-        return dataclasses.replace(self, title_field=texts.title_field, kept=texts.kept)
+        embedded = self.embedded.infer_options(inputs, reading)
+        return self.with_plan(title_field=embedded.title_field, kept=embedded.kept)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -136,14 +236,14 @@ class Vectors(VectorOptions):
         For a transformer on a CPU, it was measured with all-MiniLM-L6-v2 on one core. With a GPU or a static model, it
         is the rate of reading, tokenizing and writing.
         """
-        return 2e6 if check_device(self.device) in SHARED or static.is_static_folder(Path(self.model)) else 2e4
+        return 2e6 if check_device(self.plan.device) in SHARED or static.is_static_folder(Path(self.model)) else 2e4
 
     def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
-        if num_processes == 1 or check_device(self.device) not in SHARED:
+        if num_processes == 1 or check_device(self.plan.device) not in SHARED:
             return contextlib.nullcontext()
-        options = {name: getattr(self, name) for name in ("pooling", "precision")}
-        own = {"folder": self.model, "sha256": self.model_sha256}
-        return model_processes.holding(gpus(self.device), own | options)
+        own = {"folder": self.model, "sha256": self.plan.model_sha256}
+        options = own | {"pooling": self.pooling, "precision": self.plan.precision}
+        return model_processes.holding(gpus(self.plan.device), options)
 
     @property
     def has_chunks(self) -> bool:
@@ -154,34 +254,47 @@ class Vectors(VectorOptions):
         least = MIN_UNIT_BYTES
         if static.is_static_folder(Path(self.model)):
             least = MAX_UNIT_BYTES
-        elif check_device(self.device) in SHARED:
+        elif check_device(self.plan.device) in SHARED:
             least = GPU_UNIT_BYTES
         small = min(MAX_UNIT_BYTES, max(least, num_bytes // UNITS))
         return max(small, num_bytes // MAX_UNITS)
 
     def options(self) -> dict[str, Any]:
-        names = ("prompt_name", "precision", "batch_tokens", "keep_text")
+        plan = self.plan
         own: dict[str, Any] = {
-            "model": self.model_sha256,
-            "device": check_device(self.device),
+            **self.texts.described(),
+            **self.files.described(),
+            **({"same_text": same_text.VERSION} if plan.compares else {}),
+            "model": plan.model_sha256,
+            "device": check_device(plan.device),
             "dtype": self.vector_dtype,
             "ends": "stripped",
         }
         if any(self.prompts.texts.values()):
             own["prompt"] = self.prompt
-        if self.kept:
-            own["keep_fields"] = dict(self.kept)
-        for name in ("title_field", "chunk_tokens"):
-            if (value := getattr(self, name)) is not None:
-                own[name] = value
+        if plan.kept:
+            own["keep_fields"] = dict(plan.kept)
+        if plan.title_field is not None:
+            own["title_field"] = plan.title_field
         if self.chunk_tokens is not None:
-            own["chunk_overlap"] = self.chunk_overlap or 0
+            own |= {"chunk_tokens": self.chunk_tokens, "chunk_overlap": self.chunk_overlap or 0}
         own["pooling"] = recorded(self.pooling)
-        return super().options() | own | {name: getattr(self, name) for name in names}
+        of_plan = {"precision": plan.precision, "batch_tokens": plan.batch_tokens}
+        return own | {"prompt_name": self.prompt_name, **of_plan, "keep_text": self.keep_text}
 
     def worker(self, resources: Mapping[str, bytes]) -> "VectorWorker":
-        old = Copied(self.old[0], Path(self.old[1])) if self.old else None
-        return VectorWorker(self, model_of(self), self.batch_tokens or CPU_TOKENS, old)
+        old = Copied(self.plan.old[0], Path(self.plan.old[1])) if self.plan.old else None
+        return VectorWorker(
+            texts=self.embedded,
+            model=model_of(self),
+            batch_tokens=self.plan.batch_tokens or CPU_TOKENS,
+            prompt=self.prompt,
+            dtype=self.vector_dtype,
+            keep_text=self.keep_text,
+            chunk_tokens=self.chunk_tokens,
+            chunk_overlap=self.chunk_overlap or 0,
+            old=old,
+        )
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return the lines that the kind adds to the summary of a run.
@@ -223,7 +336,7 @@ def gpus(device: str) -> list[str]:
 
 
 @functools.lru_cache(maxsize=1)
-def model_of(kind: Vectors) -> FolderEncoder | SharedModel:
+def model_of(builder: Vectors) -> FolderEncoder | SharedModel:
     """Return the model that the options name.
 
     If another process of this machine holds the model for all workers, return a connection to it. Otherwise load the
@@ -235,7 +348,8 @@ def model_of(kind: Vectors) -> FolderEncoder | SharedModel:
     """
     if shared := model_processes.connected():
         return shared
-    model = load_model(kind.model, kind.model_sha256, kind.pooling, kind.device, kind.precision)
-    if kind.device == "cpu" and "torch" in sys.modules:  # a static model does not import torch
+    plan = builder.plan
+    model = load_model(builder.model, plan.model_sha256, builder.pooling, plan.device, plan.precision)
+    if plan.device == "cpu" and "torch" in sys.modules:  # a static model does not import torch
         sys.modules["torch"].set_num_threads(1)
     return model

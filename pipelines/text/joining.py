@@ -36,8 +36,11 @@ class TokenizedTexts:
         sources: for each example, the file and place that it was read from.
         tokens: for each example, its token ids.
         num_cut: number of sentences that were sliced because they were too long.
-        groups: for each example, its group, such as an author, by which examples are held out; empty if there are no
-            groups.
+        groups: for each text, the group of its example, such as an author, by which examples are held out; empty if
+            there are no groups.
+        width: the number of texts of each example, which are consecutive.
+        num_uncounted: for each text of an example, the number of tokens at its start, such as a prompt's, that do not
+            count towards a minimum, (width,); 0 if all tokens count.
     """
 
     prepared: Sequence[str]
@@ -46,6 +49,8 @@ class TokenizedTexts:
     tokens: Ragged
     num_cut: int = 0
     groups: Sequence[str] = ()
+    width: int = 1
+    num_uncounted: np.ndarray | int = 0
 
 
 def join(

@@ -24,7 +24,9 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     if counts.read == 0:
         raise PipelineError("the inputs hold no records: check `input`")
     # A failed update leaves no files.
-    counts.check_bad(job.max_bad_fraction, f"; all of them: {job.path(REJECTED)}" if job.builder.old is None else "")
+    counts.check_bad(
+        job.max_bad_fraction, f"; all of them: {job.path(REJECTED)}" if job.builder.plan.old is None else ""
+    )
     if counts.kept == 0:
         raise PipelineError(job.builder.nothing_kept(counts))
     reconciled = {"read": counts.read, "kept": counts.kept, "filtered": dict(counts.filtered), "bad": counts.bad}

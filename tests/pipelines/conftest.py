@@ -16,13 +16,14 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from benchmarks.without_beam import process as without_beam
+from clearspan.common.options import keywords
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import SynonymTable, read_synonyms
 from clearspan.pipelines.augment.words import WordStarts
-from clearspan.pipelines.builders import Builder, text
-from clearspan.pipelines.builders.text import TextBuilder
+from clearspan.pipelines.builders import Builder, text_steps
+from clearspan.pipelines.builders.text_steps import TextSteps
 from clearspan.pipelines.registry import BUILDERS, COMMANDS, OTHERS
 from clearspan.pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
 from clearspan.shards import Dataset
@@ -54,18 +55,18 @@ def pipeline(
 ) -> Command:
     """Run `python -m pipelines` in this process; defaults: documents, RoBERTa's tokenizer, tmp_path/out."""
 
-    def loaded(kind: TextBuilder, resources: Mapping[str, bytes]) -> Tokenization:
-        return tokenization(TokenizerFiles.main(resources), kind.tokenization, kind.prompts)
+    def loaded(steps: TextSteps, resources: Mapping[str, bytes], prompts: tuple[str, ...] = ()) -> Tokenization:
+        return tokenization(TokenizerFiles.main(resources), steps.tokenization, prompts)
 
-    monkeypatch.setattr(TextBuilder, "tokenization_of", loaded)
+    monkeypatch.setattr(TextSteps, "loaded", loaded)
 
     def run(*arguments: str | Path) -> Outcome:
         words = [str(argument) for argument in arguments]
         if words[0] not in COMMANDS and ":" not in words[0]:
             words.insert(0, "documents")
         for name, value in (("--tokenizer", roberta_tokenizer), ("--output", tmp_path / "out")):
-            takes = (name == "--output" and words[0] not in OTHERS) or issubclass(
-                BUILDERS.get(words[0], Builder), TextBuilder
+            takes = (name == "--output" and words[0] not in OTHERS) or (
+                "tokenizer" in keywords(BUILDERS.get(words[0], Builder))
             )
             if takes and name not in words:
                 words += [name, str(value)]
@@ -176,19 +177,18 @@ def direct(
 ) -> Command:
     """Run the command without Beam, and with RoBERTa's tokenizer loaded once: many runs per second."""
 
-    usual = TextBuilder.tokenization_of
+    usual = TextSteps.loaded
 
-    def loaded(kind: TextBuilder, resources: Mapping[str, bytes]) -> Tokenization:
-        if kind.prefix_space:
-            return usual(kind, resources)
-        made: Tokenization = request.getfixturevalue(
-            "del_tokenization" if kind.special_tokens else "roberta_tokenization"
-        )
+    def loaded(steps: TextSteps, resources: Mapping[str, bytes], prompts: tuple[str, ...] = ()) -> Tokenization:
+        if steps.prefix_space:
+            return usual(steps, resources, prompts)
+        has_del = DEL.encode() in TokenizerFiles.main(resources)
+        made: Tokenization = request.getfixturevalue("del_tokenization" if has_del else "roberta_tokenization")
         return made
 
     monkeypatch.setattr("clearspan.pipelines.run._run_beam", without_beam)
-    monkeypatch.setattr(text, "read_tokenizer", lambda path: roberta_files)
-    monkeypatch.setattr(TextBuilder, "tokenization_of", loaded)
+    monkeypatch.setattr(text_steps, "read_tokenizer", lambda path: roberta_files)
+    monkeypatch.setattr(TextSteps, "loaded", loaded)
     return pipeline
 
 

@@ -14,8 +14,7 @@ import pytest
 import soundfile
 
 from clearspan.pipelines.__main__ import main
-from clearspan.pipelines.builders.audio import Audio
-from clearspan.pipelines.builders.labeled import LabeledWorker
+from clearspan.pipelines.builders.audio import AudioWorker
 from clearspan.pipelines.counter import RecordCounter
 from clearspan.pipelines.media import clips
 from clearspan.pipelines.records import Record
@@ -126,7 +125,7 @@ def test_the_pieces_of_hours_of_sound_take_no_more_memory_than_those_of_minutes(
     samples = np.append(tone(1.0, 1000), np.zeros(round(3600 * hours) * 1000, np.float32))
     soundfile.write(file, samples, 1000, format="FLAC")
     monkeypatch.setattr(clips, "log_mel", lambda part: np.zeros((1 + (len(part) - 400) // 160, 128), np.float16))
-    worker = LabeledWorker(Audio(long="split"), schema("audio"), {"a": 0})
+    worker = AudioWorker(schema("audio"), {"a": 0}, 1024, "split")
     counter = RecordCounter((), 0.0)
     data = file.getvalue()
     tracemalloc.start()

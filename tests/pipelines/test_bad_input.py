@@ -6,8 +6,6 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -278,19 +276,22 @@ def test_what_cannot_be_made_of_a_record_is_bad_and_the_next_is_made() -> None:
 
 @pytest.mark.guarantee("records-counted")
 def test_every_picture_is_read_and_one_that_cannot_be_decoded_is_bad() -> None:
-    def values(data: bytes, counts: Counts) -> Iterator[bytes]:
-        if not data:
-            raise RecordError("no picture")
-        yield from (data[:1], data[1:])
+    class Halves(LabeledWorker):
+        def build(self, data: bytes, counts: Counts) -> Iterator[bytes]:
+            if not data:
+                raise RecordError("no picture")
+            yield from (data[:1], data[1:])
 
-    kind: Any = SimpleNamespace(values=values, column=lambda values: pa.array(values, pa.binary()))
+        def column(self, values: list[bytes]) -> pa.Array:
+            return pa.array(values, pa.binary())
+
     schema = pa.schema([("id", pa.int64()), ("value", pa.binary()), ("label", pa.int64())])
     records = [
         Record(f"owl/{number}.jpg", None, data, b"", label="owl") for number, data in enumerate((b"ab", b"", b"cd"))
     ]
     records.append(Record("owl/3.jpg", None, None, b"", "longer than 9 bytes", label="owl"))
     counter = RecordCounter((), 1.0)
-    (batch,) = LabeledWorker(kind, schema, {"owl": 7}).examples(records, counter)
+    (batch,) = Halves(schema, {"owl": 7}).examples(records, counter)
     assert batch.column("value").to_pylist() == [b"a", b"b", b"c", b"d"]
     assert (counter.counts.kept, *counted(counter)) == (4, 6, 0, 2)
     assert [json.loads(line)["source"] for line in counter.rejected.splitlines()] == ["owl/1.jpg", "owl/3.jpg"]

@@ -9,7 +9,6 @@ import pytest
 from tokenizers import Tokenizer
 
 from clearspan.pipelines.__main__ import main
-from clearspan.pipelines.builders import documents
 from clearspan.pipelines.builders.documents import Documents, DocumentWorker
 from clearspan.pipelines.builders.text_inputs import text_id
 from clearspan.pipelines.counter import RecordCounter
@@ -118,10 +117,10 @@ def test_batches_are_cut_at_their_size_whatever_is_tokenized_together(
     tokenization: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clearspan.pipelines.builders.text.BATCH_BYTES", 20_000)
-    monkeypatch.setattr(documents, "BATCH_EXAMPLES", 30)
+    monkeypatch.setattr(DocumentWorker, "batch_examples", 30)
     found = []
     for tokenize_bytes in (1, 100_000, 10**9):
-        monkeypatch.setattr(documents, "TOKENIZE_BYTES", tokenize_bytes)
+        monkeypatch.setattr(DocumentWorker, "together", (10**9, tokenize_bytes))
         counter = RecordCounter(Documents().reasons, 0.0)
         found.append(examples(Documents(min_tokens=1), texts[:200], tokenization, counter))
     assert found[0] == found[1] == found[2]

@@ -13,10 +13,12 @@ import pytest
 
 from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.builders.pairs import Pairs, PairWorker
+from clearspan.pipelines.builders.text import BuiltTexts
 from clearspan.pipelines.builders.text_inputs import checked_text, texts_of
-from clearspan.pipelines.builders.triplets import TripletRow, TripletWorker
+from clearspan.pipelines.builders.triplets import TripletWorker
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.records import Record
+from clearspan.pipelines.text.filters import FilteredText, NamedFilter
 from tests.pipelines.conftest import Command, summary
 from tests.pipelines.packings import parquet
 
@@ -214,23 +216,23 @@ def test_a_row_is_empty_if_a_text_that_it_needs_is_blank(
 ) -> None:
     seen: list[tuple[str, str | None]] = []
 
-    def selected(text: str, counts: Counts, counted: str | None = None) -> str:
-        seen.append((text, counted))
-        return text
+    def seeing(document: FilteredText) -> bool:
+        seen.append((document.text, document.shortest))
+        return True
 
-    kind: Any = SimpleNamespace(has_several=has_several, selected=selected)
-    worker = TripletWorker(kind, None, None)
+    builder: Any = SimpleNamespace(has_several=has_several, filters=[NamedFilter("seeing", seeing, 1)])
+    worker = TripletWorker(builder, None, None)
     counts = Counts(filtered={"empty": 0})
-    row = TripletRow(tuple(f" {text}" if text else "" for text in texts), texts, "a.csv:0", "")
-    assert worker._is_kept(row, counts) == is_kept
+    row = BuiltTexts(texts, tuple(f" {text}" if text else "" for text in texts), "a.csv:0")
+    assert worker.is_kept(row, counts) == is_kept
     assert counts == Counts(filtered={"empty": 1 - is_kept})
     if is_kept:
-        shortest = min((text for text in row.originals if text), key=lambda text: len(text.split()))
-        assert seen == [("\n".join(row.originals), shortest)]
+        shortest = min((text for text in row.raw if text), key=lambda text: len(text.split()))
+        assert seen == [("\n".join(row.raw), shortest)]
     else:
         assert not seen
-    kind.selected = lambda *_: None
-    assert not worker._is_kept(row, counts)
+    builder.filters = [NamedFilter("none", lambda document: False, 1)]
+    assert not worker.is_kept(row, counts)
 
 
 @pytest.mark.guarantee("empty-is-empty")
@@ -248,8 +250,8 @@ def test_a_row_is_empty_if_a_text_that_it_needs_is_blank(
 )
 def test_a_pair_of_blank_texts_is_empty_and_not_equal(texts: tuple[str, str], reason: str) -> None:
     counts = Counts(filtered={"empty": 0, "equal_texts": 0})
-    kind: Any = SimpleNamespace(has_several=False, selected=lambda *_: "selected")
-    assert PairWorker(kind, None, None)._is_kept(TripletRow(texts, texts, "a.csv:0", ""), counts) == (not reason)
+    builder: Any = SimpleNamespace(has_several=False, filters=())
+    assert PairWorker(builder, None, None).is_kept(BuiltTexts(texts, texts, "a.csv:0"), counts) == (not reason)
     assert counts.filtered == {"empty": 0, "equal_texts": 0} | ({reason: 1} if reason else {})
 
 

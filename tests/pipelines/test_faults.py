@@ -74,7 +74,8 @@ def command(direct, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(tokenization, "PROOF_CHARACTERS", 1)
     monkeypatch.setattr(
-        "clearspan.pipelines.builders.text.read_tokenizer", lambda _: TokenizerFiles({"tokenizer.json": b"{}"}, 50265)
+        "clearspan.pipelines.builders.text_steps.read_tokenizer",
+        lambda _: TokenizerFiles({"tokenizer.json": b"{}"}, 50265),
     )
     monkeypatch.setattr(tokenization, "vocab_size_of", lambda _: 50265)
     return lambda *more: direct("--input", corpus, *options, *more)

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clearspan.pipelines.builders import rows as row_steps
 from clearspan.pipelines.builders import text as text_kind
-from clearspan.pipelines.builders import triplets
 from clearspan.pipelines.builders.groups import digests, group_of
 from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.records import Record
@@ -200,7 +200,7 @@ def test_rows_of_one_group_are_held_out_together(
     direct: Command, tmp_path: Path, decoded, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of a topic are in two files, several units and several batches of each, and share no text."""
-    monkeypatch.setattr(triplets, "TOKENIZE_ROWS", 7)
+    monkeypatch.setattr(row_steps, "TOKENIZE_ROWS", 7)
     monkeypatch.setattr(text_kind, "BATCH_BYTES", 500)
     records = passages()
     words = ("pairs", "--input", *in_form(records, form, tmp_path), "--unit-bytes", "9000", "--holdout-fraction", "0.2")

@@ -24,8 +24,8 @@ from clearspan.common import same_text
 from clearspan.common.encoder.folder import load_folder
 from clearspan.common.ragged import Ragged
 from clearspan.common.stemming import PLAIN
+from clearspan.pipelines.builders import rows as row_steps
 from clearspan.pipelines.builders import text as text_kind
-from clearspan.pipelines.builders import triplets
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.mining import miner, ranking
 from clearspan.pipelines.mining.choice import Allowed, ChoiceOptions, allowed_texts, negatives_of_rows
@@ -74,7 +74,7 @@ def records(wiki: Path) -> list[dict[str, str]]:
 @pytest.fixture
 def pairs(direct: Command, records: list[dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A dataset of pairs in several work units, each of several batches, with a held-out part."""
-    monkeypatch.setattr(triplets, "TOKENIZE_ROWS", 8)
+    monkeypatch.setattr(row_steps, "TOKENIZE_ROWS", 8)
     monkeypatch.setattr(text_kind, "BATCH_BYTES", 500)
     monkeypatch.setattr(units, "BATCH_BYTES", 1000)
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))

@@ -3,8 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -16,7 +14,8 @@ from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.model_folder import INFERENCE
 from clearspan.eval.data.heldout_data import read_dataset
 from clearspan.pipelines.builders.pairs import Pairs
-from clearspan.pipelines.builders.triplets import Triplets
+from clearspan.pipelines.builders.row_prompts import PromptOptions, RowPlan
+from clearspan.pipelines.builders.rows import prompts_of
 from clearspan.pipelines.text.prompts import of_columns
 from clearspan.shards import Dataset, vectors
 from clearspan.train.prompts import prompt_tokens
@@ -232,15 +231,14 @@ def test_prompts_of_a_model_that_are_no_texts_are_named(direct: Command, model: 
 
 
 @pytest.mark.guarantee("prompts-trained")
-def test_each_text_of_a_row_has_the_prompt_of_its_side() -> None:
+def test_each_text_of_a_row_has_the_prompt_of_its_side(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Prompts({"query": "query: ", "document": "passage: ", "same": "Compare: "}, "same")
-    assert Pairs.usual_prompts(cast(Pairs, None), known) == ("query: ", "passage: ")
     without = Prompts({"query": "query: ", "passage": "passage: ", "same": "Compare: "}, "same")
-    assert Pairs.usual_prompts(cast(Pairs, None), without) == ("query: ", "")
-    for prompts, negative in ((("q", "d", "n"), "n"), (("q", "d"), "")):
-        kind = cast(Triplets, SimpleNamespace(prompts=prompts, num_positives=2))
-        assert Triplets.prompts_of(kind, 5) == ("q", "d", "d", negative, negative)
-    assert Triplets.prompts_of(cast(Triplets, SimpleNamespace(prompts=(), num_positives=2)), 5) == ()
+    for prompts, expected in ((known, ("query: ", "passage: ")), (without, ("query: ", ""))):
+        monkeypatch.setattr(PromptOptions, "known", lambda *_, prompts=prompts: prompts)
+        assert Pairs().resolved({}).plan.prompt == expected
+    assert prompts_of(("q", "d", "n"), 5, 2) == ("q", "d", "d", "n", "n")
+    assert prompts_of(RowPlan(prompt=("q", "d")).prompts(False), 4, 2) == ("q", "d", "d", "d")
 
 
 @pytest.mark.guarantee("prompts-trained")

@@ -17,10 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearspan.common.plugins import PluginError
-from clearspan.pipelines.builders import text as text_kind
-from clearspan.pipelines.builders.text import Selected, TextBuilder
 from clearspan.pipelines.counter import Counts, RecordError
-from clearspan.pipelines.text.filters import FilteredText, NamedFilter, text_filter
+from clearspan.pipelines.text import filters as text_filters
+from clearspan.pipelines.text.filters import FilteredText, Languages, MinWords, NamedFilter, kept, text_filter
 from clearspan.plugins.quality import C4
 from clearspan.shards import Manifest
 from clearspan.shards.manifest import MAX_REASONS, Reconciliation
@@ -28,9 +27,15 @@ from tests.conftest import ROOT
 from tests.pipelines.conftest import summary
 
 
+def reason_of(chosen: NamedFilter, document: FilteredText) -> str:
+    """Return the reason for which a filter drops a document; "" if it keeps it."""
+    answer = chosen.filter(document)
+    return "" if answer is True else answer[1]  # type: ignore[index]
+
+
 def reason(name: str, text: str, language: str | None = None) -> str:
     """The reason for which a filter drops a text; "" if it keeps it."""
-    return text_filter(name).reason(FilteredText(text, language))
+    return reason_of(text_filter(name), FilteredText(text, language))
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +154,7 @@ def test_c4_removes_lines_and_counts_them(paragraph: str) -> None:
     document = FilteredText(
         f"{text}\nIt rained [12] all day in Paris.[citation needed]\nHe said: “We will see what comes.”"
     )
-    assert text_filter("c4").reason(document) == ""
+    assert reason_of(text_filter("c4"), document) == ""
     assert document.text == f"{paragraph}.\nIt rained  all day in Paris.\nHe said: “We will see what comes.”"
     assert document.removed == {"no_end_mark": 1, "javascript": 1, "policy": 1, "few_words": 1}
 
@@ -171,7 +176,7 @@ def test_a_run_counts_each_reason_and_keeps_the_rest(direct, head: Path, tmp_pat
     expected, removed = Counter[str](), Counter[str]()
     for text in texts:
         document = FilteredText(text)
-        expected[plain_gopher(text) or text_filter("c4").reason(document)] += 1
+        expected[plain_gopher(text) or reason_of(text_filter("c4"), document)] += 1
         removed.update({f"c4_{name}": number for name, number in document.removed.items()})
     quality_reasons = {name: number for name, number in found["filtered"].items() if name.startswith(("gopher", "c4"))}
     assert quality_reasons == {
@@ -343,7 +348,7 @@ def answering(answer: Any) -> NamedFilter:
 )
 def test_a_reason_is_counted_under_the_filters_name(answer: Any, reason: str) -> None:
     chosen = answering(answer)
-    assert chosen.reason(FilteredText("An owl.")) == reason
+    assert reason_of(chosen, FilteredText("An owl.")) == reason
     assert dataclasses.replace(chosen, declared=("short", "long")).reasons == ("mine_short", "mine_long")
     assert chosen.described() == {"name": "owls:mine", "version": 1}
 
@@ -353,14 +358,14 @@ def test_a_reason_is_counted_under_the_filters_name(answer: Any, reason: str) ->
 def test_an_answer_that_is_neither_yes_nor_no_makes_the_record_bad(answer: Any) -> None:
     wanted = "the filter owls:mine must return True to keep a document, or (False, reason), and leave its text a string"
     with pytest.raises(RecordError, match=re.escape(wanted)):
-        answering(answer).reason(FilteredText("An owl."))
+        reason_of(answering(answer), FilteredText("An owl."))
 
 
 @pytest.mark.guarantee("own-filter")
 @pytest.mark.parametrize("reason", ["x" * 81, "two\nlines", "a bell\a"])
 def test_a_reason_is_one_short_line(reason: str) -> None:
     with pytest.raises(RecordError, match="must return a reason in one line of at most 80 characters; it returned '"):
-        answering((False, reason)).reason(FilteredText("An owl."))
+        reason_of(answering((False, reason)), FilteredText("An owl."))
 
 
 @pytest.mark.guarantee("own-filter")
@@ -377,7 +382,7 @@ def test_a_filter_that_raises_makes_the_record_bad(error: BaseException, message
         raise error
 
     with pytest.raises(RecordError, match=message):
-        NamedFilter("owls:mine", raising, 1).reason(FilteredText("An owl."))
+        reason_of(NamedFilter("owls:mine", raising, 1), FilteredText("An owl."))
 
 
 @pytest.mark.guarantee("own-filter")
@@ -387,7 +392,7 @@ def test_a_filter_that_leaves_no_text_makes_the_record_bad() -> None:
         return True
 
     with pytest.raises(RecordError, match="leave its text a string"):
-        NamedFilter("owls:mine", emptying, 1).reason(FilteredText("An owl."))
+        reason_of(NamedFilter("owls:mine", emptying, 1), FilteredText("An owl."))
 
 
 @pytest.mark.guarantee("own-filter")
@@ -421,7 +426,7 @@ counted.reasons = ["short", 1]
     assert [each.version for each in found.values()] == [digest[:16], 7, "7b", 3]
     assert [each.declared for each in found.values()] == [(), (), ("short", "long"), ("few",)]
     assert [each.name for each in found.values()] == [f"{module}:{name}" for name in found]
-    assert [each.reason(FilteredText("An owl.")) for each in found.values()] == ["", "", "", "Counting"]
+    assert [reason_of(each, FilteredText("An owl.")) for each in found.values()] == ["", "", "", "Counting"]
     assert (text_filter("c4").name, text_filter("c4").version) == ("c4", 1)
     for name, complaint in (
         ("Without", "has no __call__, which filters a document"),
@@ -447,7 +452,7 @@ def test_filters_of_the_same_name_in_two_modules_are_two(own_module: Callable[[s
     source = "def short(document): return len(document.text) > LEAST\nLEAST = "
     names = [f"{own_module(source + least)}:short" for least in ("3", "9")]
     found = [text_filter(name) for name in (*names, *names)]
-    assert [each.reason(FilteredText("An owl.")) for each in found] == ["", "short"] * 2
+    assert [each.filter(FilteredText("An owl.")) for each in found] == [True, (False, "short")] * 2
     assert [each.described()["name"] for each in found] == names * 2
     assert found[0].version != found[1].version
 
@@ -471,26 +476,26 @@ def test_each_filter_reads_what_the_one_before_left_and_what_they_drop_is_counte
         "owls:short": NamedFilter("owls:short", lambda document: len(document.text) > 8 or (False, "letters"), 1),
         "owls:german": NamedFilter("owls:german", german, 1),
     }
-    monkeypatch.setattr(text_kind, "text_filter", filters.__getitem__)
     likeliest = {"en": ("en", 0.9), "de": ("de", 0.9), "": ("en", 0.5)}
     detector = SimpleNamespace(likeliest=lambda text, languages: likeliest[text[:2] if text[:2] in languages else ""])
-    monkeypatch.setattr(text_kind, "detector", lambda: detector)
-    kind = SimpleNamespace(min_words=3, languages=("en", "de"), least_probability=0.9, quality=(*filters,))
+    monkeypatch.setattr(text_filters, "detector", lambda: detector)
+    chosen = (MinWords(3), Languages(("en", "de"), 0.9), *filters.values())
 
-    def selected(text: str, counted: str | None = None) -> Selected | None:
-        return TextBuilder.selected(cast(TextBuilder, kind), text, counts, counted)
+    def left(text: str, shortest: str | None = None) -> tuple[str, str | None] | None:
+        document = kept(FilteredText(text, shortest=shortest), chosen, counts)
+        return document and (document.text, document.language)
 
     counts = Counts(filtered={"few_words": 0, "language": 0})
-    assert selected("en owls hunt\nBUY NOW\nby night\nBUY") == Selected("en owls hunt\nby night", "en")
-    assert selected("en BUY NOW\nBUY\nBUY NOW TOO") is not None
-    assert selected("en owl\nBUY OWLS NOW") is None
-    assert selected("en owls hunt") == Selected("en owls hunt", "en")
-    assert selected("de eine Eule jagt") is None
-    assert selected("en owls hunt", "two words") is None and selected("en owls") is None
-    assert selected("fr un hibou chasse") is None
+    assert left("en owls hunt\nBUY NOW\nby night\nBUY") == ("en owls hunt\nby night", "en")
+    assert left("en BUY NOW\nBUY\nBUY NOW TOO") is not None
+    assert left("en owl\nBUY OWLS NOW") is None
+    assert left("en owls hunt") == ("en owls hunt", "en")
+    assert left("de eine Eule jagt") is None
+    assert left("en owls hunt", "two words") is None and left("en owls") is None
+    assert left("fr un hibou chasse") is None
     assert counts.filtered == {"few_words": 2, "language": 1, "short_letters": 1, "german_language": 1}
     assert counts.sums == {"trimming_capitals": 5, "trimming_seen": 5}
     assert counts.longest["words"] == 8
-    kind.min_words, kind.languages, kind.quality = None, (), ()
+    chosen = ()
     counts = Counts()
-    assert selected("owls") == Selected("owls", None) and counts == Counts()
+    assert left("owls") == ("owls", None) and counts == Counts()

@@ -14,8 +14,9 @@ from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.augment.steps import STEPS, Augmentation, Augmenter, SentenceBatch
 from clearspan.pipelines.augment.synonyms import read_synonyms
 from clearspan.pipelines.builders import sentences, text
-from clearspan.pipelines.builders.sentences import Sentences, SentenceWorker
+from clearspan.pipelines.builders.sentences import Sentences, SentenceWorker, ViewOptions
 from clearspan.pipelines.builders.text_inputs import text_id
+from clearspan.pipelines.builders.text_steps import TextSteps
 from clearspan.pipelines.counter import RecordCounter
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.text.exclude import Excluded
@@ -196,9 +197,9 @@ def test_batches_are_bounded_and_rows_the_same_whatever_is_tokenized_together(
     roberta_tokenization: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text, "BATCH_BYTES", 20_000)
-    monkeypatch.setattr(sentences, "BATCH_SENTENCES", 700)
-    kind = Sentences(augment="reorder", views=3)
-    monkeypatch.setattr(Sentences, "tokenization_of", lambda *_: roberta_tokenization)
+    monkeypatch.setattr(SentenceWorker, "batch_examples", 700)
+    kind = Sentences(augmenting=ViewOptions(augment="reorder", views=3))
+    monkeypatch.setattr(TextSteps, "loaded", lambda *_: roberta_tokenization)
     worker = kind.worker({})
     found = []
     for characters, number in ((1, 1), (100_000, 64), (10**9, 350)):

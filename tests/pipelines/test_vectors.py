@@ -243,13 +243,13 @@ def test_a_run_that_continues_keeps_the_precision_that_auto_was(
 def test_the_device_is_a_gpu_if_there_is_one_but_that_of_a_run_that_continues(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    given = kind.Vectors(model=str(tmp_path), model_sha256="0")
+    given = kind.Vectors(model=str(tmp_path), plan=kind.VectorPlan(model_sha256="0"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    new, continued = given.resolved({}), given.resolved({"device": "cpu"})
+    new, continued = given.resolved({}).plan, given.resolved({"device": "cpu"}).plan
     assert (new.device, new.batch_tokens) == ("cuda", 16384)
     assert (continued.device, continued.batch_tokens) == ("cpu", 1024)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert given.resolved({}).device == "cpu"
+    assert given.resolved({}).plan.device == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -272,15 +272,17 @@ def test_batches_are_large_if_all_gpus_have_the_memory_but_those_of_a_run_that_c
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda number: SimpleNamespace(total_memory=memories[number] << 30)
     )
-    given = kind.Vectors(model=str(tmp_path), model_sha256="0", device=device, precision="fp32")
-    assert given.resolved({}).batch_tokens == tokens
-    assert given.resolved({"batch_tokens": 4096}).batch_tokens == 4096
-    assert dataclasses.replace(given, batch_tokens=512).resolved({"batch_tokens": 4096}).batch_tokens == 512
+    given = kind.Vectors(model=str(tmp_path), device=device, plan=kind.VectorPlan(model_sha256="0"))
+    assert given.resolved({}).plan.batch_tokens == tokens
+    assert given.resolved({"batch_tokens": 4096}).plan.batch_tokens == 4096
+    assert dataclasses.replace(given, batch_tokens=512).resolved({"batch_tokens": 4096}).plan.batch_tokens == 512
 
 
 def test_units_of_a_gpu_are_larger_than_those_of_a_cpu(tmp_path: Path) -> None:
     few, many = (SimpleNamespace(files=[SimpleNamespace(bytes=size)]) for size in (3_000_000, 200_000_000))
-    on_cpu, on_gpu = (kind.Vectors(model=str(tmp_path), device=device) for device in ("cpu", "cuda:1"))
+    on_cpu, on_gpu = (
+        kind.Vectors(model=str(tmp_path), plan=kind.VectorPlan(device=device)) for device in ("cpu", "cuda:1")
+    )
     assert (on_cpu.unit_bytes(few), on_gpu.unit_bytes(few)) == (250_000, 1_000_000)  # type: ignore[arg-type]
     assert on_cpu.unit_bytes(many) == on_gpu.unit_bytes(many) == 200_000_000 // 64  # type: ignore[arg-type]
 
@@ -401,8 +403,9 @@ def test_a_gpus_model_is_held_once_for_several_workers(monkeypatch: pytest.Monke
         ("cuda:1", 8, [(["cuda:1:0", "cuda:1:1"], own)]),
     ]:
         held.clear()
-        options_of: Any = SimpleNamespace(model="owls", model_sha256="4a", device=device, **options)
-        with kind.Vectors.shared_by(options_of, num_processes):
+        plan = kind.VectorPlan(model_sha256="4a", device=device, precision="bf16")
+        builder: Any = SimpleNamespace(model="owls", pooling="cls", plan=plan)
+        with kind.Vectors.shared_by(builder, num_processes):
             assert held == expected
 
 
