@@ -43,7 +43,7 @@ setup(
     packages=find_packages(include=["clearspan*"]),
     package_data={
         "clearspan": ["py.typed", "__init__.pyi"],
-        "clearspan.pipelines.serve": ["page/*"],
+        "clearspan.serve": ["page/*"],
         "clearspan.train": ["model_card.md", "reference_page.md", "recipes/*.yaml", "sweeps/*.yaml"],
         "clearspan.eval": ["data/*.yaml", "report/templates/*", "tables/papers/*.yaml"],
     },

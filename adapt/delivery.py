@@ -23,10 +23,10 @@ from clearspan.common.command import Result
 from clearspan.common.encoder.prompts import Prompts, Sides
 from clearspan.common.sealed_folder import set_aside
 from clearspan.eval.verdict import TRAINED
-from clearspan.pipelines.search.collection import SearchSettings, write_collection
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units import update
 from clearspan.pipelines.units.ownership import own_files
+from clearspan.retrieval.collection import SearchSettings, write_collection
 
 MODEL, METRICS = "model", "metrics.jsonl"
 ORIGINALS = "originals"

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from clearspan.adapt.options import Adapt
 from clearspan.common import terminal
 from clearspan.common.child_commands import CommandError
+from clearspan.common.errors import PipelineError
 from clearspan.common.progress import counted
 from clearspan.common.terminal import UsageError
 from clearspan.eval.data.heldout_data import MIN_TEXTS, read_dataset
@@ -27,7 +28,6 @@ from clearspan.pipelines.builders.kept_fields import check_names, split
 from clearspan.pipelines.builders.text_inputs import encoding_named
 from clearspan.pipelines.builders.vectors import Vectors
 from clearspan.pipelines.counter import Counts
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.pipelines.run import RunOptions

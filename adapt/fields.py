@@ -14,15 +14,16 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from clearspan.common.errors import PipelineError
+from clearspan.common.field_names import IDS, LINKS, matching_name
 from clearspan.common.parsing import normalized_name
 from clearspan.common.progress import counted
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.builders.pairs import USUAL
-from clearspan.pipelines.builders.text_inputs import IDS, LINKS, encoding_named
-from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.builders.text_inputs import encoding_named
 from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.readers.columns import chosen, matching_name
+from clearspan.pipelines.readers.columns import chosen
 from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import Input, Inputs, ReadOptions, Record
 from clearspan.pipelines.units.plan import find_inputs

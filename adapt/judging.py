@@ -31,11 +31,11 @@ from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
 from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
-from clearspan.common.stemming import STEMMERS
 from clearspan.common.terminal import notice
 from clearspan.eval.models.ranks import Chunks
 from clearspan.eval.verdict import TRAINED, Entrant, Verdict, judge
 from clearspan.pipelines.text.chunks import Chunker
+from clearspan.retrieval.stemming import STEMMERS
 from clearspan.shards.held_out import folder_of as held_out_folder
 from clearspan.shards.manifest import NAME as MANIFEST
 

@@ -11,13 +11,13 @@ from annotated_types import Ge, Gt, Lt
 from clearspan.common.compute import AUTO, Precision
 from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
+from clearspan.common.errors import PipelineError, check_extra
 from clearspan.common.model_folder import model_name
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
 from clearspan.common.parsing import normalized_name
-from clearspan.common.stemming import STEMMERS
 from clearspan.common.terminal import UsageError
-from clearspan.pipelines.errors import PipelineError, check_extra
+from clearspan.retrieval.stemming import STEMMERS
 
 if TYPE_CHECKING:
     from clearspan.adapt.fields import Titles

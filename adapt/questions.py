@@ -17,15 +17,16 @@ from typing import Annotated, ClassVar
 
 from clearspan.common import files
 from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.errors import PipelineError
+from clearspan.common.field_names import matching_name
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.builders.kept_fields import FieldError, KeptFields
 from clearspan.pipelines.builders.text_inputs import encoding_named
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import read_splits
-from clearspan.pipelines.readers.columns import DEFAULT, matching_name
+from clearspan.pipelines.readers.columns import DEFAULT
 from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import ReadOptions, Split
 from clearspan.pipelines.units.plan import find_inputs

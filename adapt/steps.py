@@ -12,11 +12,11 @@ from clearspan.adapt.questions import Questions, answered
 from clearspan.adapt.recipe import Choice, planned
 from clearspan.common.child_commands import CommandError, Option
 from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, quoted_prompt
+from clearspan.common.errors import PipelineError
 from clearspan.common.options import from_keywords, words
 from clearspan.common.terminal import one_line
 from clearspan.eval.data.questions import read_questions
-from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.registry import COMMANDS
+from clearspan.pipelines.__main__ import COMMANDS
 from clearspan.shards import held_out
 from clearspan.train.distill import Distill
 from clearspan.train.request import TrainOptions

@@ -17,10 +17,10 @@ from clearspan.adapt.steps import INPUT, TEXTS, VECTORS
 from clearspan.common import terminal
 from clearspan.common.child_commands import CommandError
 from clearspan.common.terminal import UsageError
-from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units import update
 from clearspan.pipelines.units.changes import have_changed
+from clearspan.shards.command import EXPECTED
 
 UPDATED = "updated"
 """Name, in adapt.json, of a mark that the vectors are of other texts than the verdict."""

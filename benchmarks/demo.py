@@ -43,7 +43,7 @@ from clearspan.eval.report.summary import ScoreSummary
 from clearspan.eval.request import EvalOptions
 from clearspan.eval.results import Scored
 from clearspan.eval.run import evaluate, with_differences
-from clearspan.pipelines.registry import COMMANDS
+from clearspan.pipelines.__main__ import COMMANDS
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
 from clearspan.shards.held_out import folder_of

@@ -30,7 +30,10 @@ COMMANDS = {
     "sentences": Listing(PIPELINES, "make a dataset of sentences, with augmented views"),
     "pairs": Listing(PIPELINES, "make a dataset of positive pairs, e.g. titles and texts"),
     "triplets": Listing(PIPELINES, "make a dataset of sentences, positives and hard negatives, e.g. from NLI data"),
-    "mine": Listing(PIPELINES, "add hard negatives to a dataset of pairs or triplets, from its own texts"),
+    "mine": Listing(
+        "clearspan.retrieval.mining.mine_command",
+        "add hard negatives to a dataset of pairs or triplets, from its own texts",
+    ),
     "images": Listing(PIPELINES, "make a dataset of images with classes"),
     "audio": Listing(PIPELINES, "make a dataset of log-mel spectrograms with classes"),
     "train": Listing("clearspan.train.__main__", "train an encoder with a recipe, on one or more devices"),
@@ -42,8 +45,13 @@ COMMANDS = {
     "tables": Listing("clearspan.eval.tables.__main__", "print a paper's table with your own models in it"),
     "data": Listing("clearspan.eval.data.__main__", "check the evaluation data, and say where to obtain missing data"),
     "embed": Listing(PIPELINES, "embed texts with a trained model, and make a dataset of the vectors"),
-    "search": Listing(PIPELINES, "search a collection of texts by model, by BM25, or by both"),
-    "serve": Listing(PIPELINES, "serve a page on this machine that searches a collection by model, BM25 and both"),
+    "search": Listing(
+        "clearspan.retrieval.search_command", "search a collection of texts by model, by BM25, or by both"
+    ),
+    "serve": Listing(
+        "clearspan.serve.serve_command",
+        "serve a page on this machine that searches a collection by model, BM25 and both",
+    ),
     "shards": Listing("clearspan.shards.__main__", "list, verify, print or export a dataset of any kind"),
 }
 """The commands in the order in which a user needs them."""

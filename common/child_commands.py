@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from clearspan.common.failures import Failure, channel
 from clearspan.common.terminal import UsageError
@@ -107,6 +108,17 @@ def continue_with(option: str, advice: str = "") -> str:
         advice: the advice if the user called this command directly; "" for "continue with OPTION".
     """
     return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with `{option}`"
+
+
+def together(arguments: Mapping[str, Any], options: Mapping[str, Option]) -> dict[str, Any]:
+    """Return the named arguments of a call and its further options in one dict.
+
+    Raises:
+        UsageError: a name is in both dicts.
+    """
+    if twice := sorted(arguments.keys() & options.keys()):
+        raise UsageError(f"{twice[0]}: already given by an argument of this call: leave it out")
+    return {**arguments, **options}
 
 
 def run_module(

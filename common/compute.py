@@ -9,11 +9,13 @@ that `auto` became are recorded with the result. torch is imported only when `au
 """
 
 import importlib.util
+import re
 from typing import Annotated, NamedTuple
 
 from clearspan.common.options import Flag
 
 AUTO = "auto"
+DEVICE = re.compile(r"auto|(cpu|cuda)((?<=cuda):\d+)?")
 PRECISIONS = ("fp32", "bf16", AUTO)
 """Values of `--precision`."""
 UNITS = ("amx_bf16", "avx512_bf16", "bf16")
@@ -24,8 +26,11 @@ BATCH_TOKENS, LARGE_BATCH_TOKENS = 16384, 65536
 """Default numbers of tokens of a batch: the larger one on GPUs with LARGE_GPU_BYTES of memory, where it leaves the host
 more time for the next batch.
 """
+CPU_TOKENS = 1024
+"""Default of --batch-tokens on a CPU: the hidden states of a batch should fit into the caches."""
 LARGE_GPU_BYTES = 36 << 30
 """Memory of the smallest GPU that gets batches of LARGE_BATCH_TOKENS."""
+BATCH = "maximum number of tokens of a batch (default: 1024 on a CPU, 65536 on a GPU, 16384 if it has less than 36 GiB)"
 
 
 class Compute(NamedTuple):
@@ -53,6 +58,20 @@ Precision = Annotated[
     str,
     Flag("precision of the transformer; auto: bf16 if the hardware computes in bf16, else fp32", choices=PRECISIONS),
 ]
+
+
+def check_device(device: str) -> str:
+    """Return the type of a device: auto, cpu or cuda. For example, the type of cuda:1 is cuda.
+
+    Args:
+        device: the name of the device, as the user writes it.
+
+    Raises:
+        ValueError: the name is neither auto nor cpu nor cuda nor cuda with a number.
+    """
+    if not (match := DEVICE.fullmatch(device)):
+        raise ValueError(f"`device` {device}: choose auto, cpu, cuda, or one GPU as cuda:1")
+    return match[1] or AUTO
 
 
 def resolve_device(device: str) -> str:
@@ -112,6 +131,22 @@ def batch_tokens_on(*devices: str) -> int:
         return BATCH_TOKENS
     least = min(torch.cuda.get_device_properties(device.index or 0).total_memory for device in found)
     return LARGE_BATCH_TOKENS if least >= LARGE_GPU_BYTES else BATCH_TOKENS
+
+
+def batch_tokens_of(device: str) -> int:
+    """Return the default of `--batch-tokens` for a device as torch names it: more on GPUs that all have much memory."""
+    return CPU_TOKENS if check_device(device) == "cpu" else batch_tokens_on(*gpus(device))
+
+
+def gpus(device: str) -> list[str]:
+    """Return the devices on which to hold the model: all GPUs of this machine ("cuda:0", ...) if `device` is "cuda",
+    otherwise only `device`.
+    """
+    if device != "cuda":
+        return [device]
+    import torch
+
+    return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or [device]
 
 
 class Bfloat16(NamedTuple):

@@ -8,6 +8,8 @@ Any other value, such as the folder of a model, is checked when the model is loa
 
 from pathlib import Path
 
+from clearspan.common.model_folder import EncoderError
+
 STATIC, HYBRID = "static:", "hybrid:"
 NO_FOLDER = "no such folder: name a local folder with a model, which `hf download NAME --local-dir DIR` fetches"
 """Error message for a folder that does not exist."""
@@ -42,3 +44,11 @@ def model_value_error(spec: str, accepted_form: str = "") -> str | None:
     if form != accepted_form:
         return _elsewhere(form)
     return f"write {form} once: {form}DIR" if inner.startswith(form) else model_value_error(inner)
+
+
+def check_folder(folder: str) -> None:
+    """Raise EncoderError unless the path is an existing folder. The model in it is not read."""
+    if problem := model_value_error(folder):
+        raise EncoderError(f"`model` {folder!r}: {problem}")
+    if not Path(folder).is_dir():
+        raise EncoderError(f"`model` {folder}: {NO_FOLDER}")

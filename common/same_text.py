@@ -68,3 +68,8 @@ def digests(texts: Iterable[str], is_spaced: bool = False) -> np.ndarray:
         is_spaced: True if the caller knows that the only white space in the texts is single spaces between words.
     """
     return np.frombuffer(b"".join([digest(text, is_spaced) for text in texts]), "<u8").reshape(-1, 2)
+
+
+def text_id(data: bytes) -> int:
+    """Return the id of a text: the first 63 bits of the blake2b hash of its UTF-8 bytes."""
+    return int.from_bytes(hashlib.blake2b(data).digest()[:8], "big") >> 1

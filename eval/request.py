@@ -12,7 +12,6 @@ from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.model_forms import HYBRID, model_value_error
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
-from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.eval.files import existing_folder
 from clearspan.eval.models.hybrid import hybrid_folder
 from clearspan.eval.models.lexical import BASELINES
@@ -20,6 +19,7 @@ from clearspan.eval.models.load import default_name
 from clearspan.eval.results import EXAMPLES, RESULTS
 from clearspan.eval.tasks.registry import family
 from clearspan.eval.tasks.task import ProtocolName
+from clearspan.retrieval.ranking import HYBRID_WEIGHT
 
 REPORT = "report.html"
 

@@ -23,7 +23,6 @@ import numpy as np
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.progress import counted, duration
-from clearspan.common.stemming import Words
 from clearspan.eval.contest import BESIDE, Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.heldout_folders import held_out_part
@@ -36,6 +35,7 @@ from clearspan.eval.models.ranks import Chunks
 from clearspan.eval.models.similarity import Vectors
 from clearspan.eval.scores import MIN_DECIDING, Examples, difference, figure, interval
 from clearspan.eval.tasks.queries import few
+from clearspan.retrieval.stemming import Words
 
 Cut = Callable[[Encoder, str, Sequence[str]], Chunks]
 """Function of a model, its prompt for documents, and documents, which cuts the documents into chunks."""

@@ -3,10 +3,18 @@
 import sys
 
 from clearspan.common.command import Group
-from clearspan.pipelines.dataset_command import MakeDataset
-from clearspan.pipelines.registry import COMMANDS, own_command
+from clearspan.pipelines.dataset_command import MakeDataset, making
+from clearspan.pipelines.registry import BUILDERS, own_command
+from clearspan.pipelines.vocabulary_command import Vocabulary
+from clearspan.retrieval.mining.mine_command import Mine
+from clearspan.retrieval.search_command import Search
+from clearspan.serve.serve_command import Serve
+from clearspan.shards.command import PipelineCommand, StoreCommand
 
 OWN = "For a kind of your own pass `module:Class` as KIND (docs/data.md); --help after it lists its options."
+OTHERS: dict[str, type[StoreCommand]] = {"vocabulary": Vocabulary, "mine": Mine, "search": Search, "serve": Serve}
+"""The commands that make no dataset from a corpus."""
+COMMANDS: dict[str, type[PipelineCommand]] = {**{name: making(kind) for name, kind in BUILDERS.items()}, **OTHERS}
 
 GROUP = Group(
     COMMANDS,

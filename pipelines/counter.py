@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.records import HEAD_BYTES, Record
 
 Made = TypeVar("Made")

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from clearspan.common.command import Printed, Result
 from clearspan.pipelines.builders import Builder
-from clearspan.pipelines.command import PipelineCommand, check_beam
-from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.run import RunOptions, run
+from clearspan.shards.command import PipelineCommand, check_beam
+from clearspan.shards.quiet import quiet_beam
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The error that ends a run with one line for the user, and how it gets from a Beam worker to the driver.
+"""Errors that end a run with one line for the user, and how they get from a Beam worker to the driver.
 
 Runners wrap a worker's exception in other text (tracebacks, step names, retries). The error's message and type are
 carried inside that text, base64-encoded so that nothing on the way alters them.
@@ -6,24 +6,17 @@ carried inside that text, base64-encoded so that nothing on the way alters them.
 
 import base64
 import contextlib
-import importlib.util
 import json
 import re
 from collections.abc import Iterator
 from typing import Self
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.failures import Failure, types_of
 from clearspan.common.terminal import one_line
-from clearspan.shards.manifest import ManifestError
-from clearspan.shards.reader import ShardError
+from clearspan.shards.command import EXPECTED, PREFIX
 
-PREFIX = "pipelines"
-"""The beginning of error lines, whichever command of `pipelines` runs."""
 _CARRIED = re.compile(r"\[clearspan:([A-Za-z0-9+/=]*)\]")
-
-
-class PipelineError(Exception):
-    """The run cannot continue. The message says what is wrong, where, and what to do."""
 
 
 class InputChangedError(PipelineError):
@@ -40,24 +33,6 @@ class InputChangedError(PipelineError):
 
 class ModelFailedError(PipelineError):
     """A model cannot embed texts, for example because its device has no memory left at the moment."""
-
-
-def check_extra(extra: str, *packages: str, feature: str) -> None:
-    """Raise PipelineError if a package that a feature needs is not installed.
-
-    Args:
-        extra: the extra of Clearspan that installs the packages, as in `pip install -e '.[EXTRA]'`.
-        packages: the names by which the packages are imported.
-        feature: the feature, for the message.
-    """
-    if missing := [package for package in packages if importlib.util.find_spec(package) is None]:
-        raise PipelineError(
-            f"{feature} needs {', '.join(missing)}: in a clone, pip install -c constraints.txt -e '.[{extra}]'"
-        )
-
-
-EXPECTED = (PipelineError, ManifestError, ShardError, OSError)
-"""Errors that a user or a disk can cause, shown as one line. A different exception is a bug and keeps its traceback."""
 
 
 @contextlib.contextmanager

@@ -21,8 +21,8 @@ from typing import Annotated, NamedTuple
 
 from annotated_types import Ge
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.options import Flag, Options, checking, lines_in
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
 
 PATTERN = "regular expression that finds the class in a path: its first group, else its match (default: the folder)"

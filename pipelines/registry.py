@@ -1,4 +1,4 @@
-"""The commands of `pipelines` by name: one for each kind of dataset; and vocabulary, mine, search and serve."""
+"""The kinds of dataset by the names of their commands, and the command of a kind of the user's own."""
 
 import importlib
 import inspect
@@ -8,13 +8,8 @@ from clearspan.common import plugins
 from clearspan.common.options import keywords
 from clearspan.pipelines import builders
 from clearspan.pipelines.builders import Builder
-from clearspan.pipelines.command import PipelineCommand, StoreCommand
 from clearspan.pipelines.dataset_command import MakeDataset, making
-from clearspan.pipelines.mining.mine_command import Mine
 from clearspan.pipelines.run import RunOptions
-from clearspan.pipelines.search.search_command import Search
-from clearspan.pipelines.serve.serve_command import Serve
-from clearspan.pipelines.vocabulary_command import Vocabulary
 from clearspan.shards import schema as schemas
 
 
@@ -29,9 +24,6 @@ def find_builders() -> dict[str, type[Builder]]:
 
 
 BUILDERS = find_builders()
-OTHERS: dict[str, type[StoreCommand]] = {"vocabulary": Vocabulary, "mine": Mine, "search": Search, "serve": Serve}
-"""The commands that make no dataset from a corpus."""
-COMMANDS: dict[str, type[PipelineCommand]] = {**{name: making(builder) for name, builder in BUILDERS.items()}, **OTHERS}
 
 
 def own_command(spec: str) -> type[MakeDataset]:

@@ -26,17 +26,16 @@ from typing import Annotated
 from annotated_types import Ge, Lt
 
 from clearspan.common.command import Result
+from clearspan.common.errors import PipelineError
 from clearspan.common.files import locked, remove_temporaries
 from clearspan.common.flags import as_printed
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.builders import Builder, CorpusOptions
 from clearspan.pipelines.builders.copied import write_index
-from clearspan.pipelines.command import BeamOptions
 from clearspan.pipelines.counter import Counts, encoding_lines
-from clearspan.pipelines.errors import EXPECTED, InputChangedError, ModelFailedError, PipelineError
+from clearspan.pipelines.errors import InputChangedError, ModelFailedError
 from clearspan.pipelines.execution.progress import Progress
-from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.readers import columns_read
 from clearspan.pipelines.units import decisions, preflight, update
 from clearspan.pipelines.units import plan as planning
@@ -50,9 +49,11 @@ from clearspan.pipelines.units.ownership import fruitless, own_files
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
 from clearspan.shards.claim import ClaimError, claim
+from clearspan.shards.command import EXPECTED, BeamOptions
 from clearspan.shards.finding import left_out_lines
 from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.shards.manifest import Reconciliation
+from clearspan.shards.quiet import quiet_beam
 
 HOLDOUT = "fraction of the examples to hold out of training, written to OUTPUT/validation"
 WORKERS = "number of processes on this machine (default: the number that is estimated to be fastest)"

@@ -19,15 +19,14 @@ from annotated_types import Ge
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.command import Result
+from clearspan.common.errors import PipelineError
 from clearspan.common.files import sha256
 from clearspan.common.options import Flag
 from clearspan.common.progress import ProgressBar
 from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.builders import CorpusOptions
 from clearspan.pipelines.builders.text_inputs import EMPTY, FileOptions, TextOptions, text_of, texts_of
-from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.counter import RecordCounter, encoding_lines
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import read_splits
 from clearspan.pipelines.readers.encodings import described
 from clearspan.pipelines.records import MAX_BYTES, ReadOptions
@@ -38,6 +37,7 @@ from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.pipelines.units.preflight import check_first
 from clearspan.shards import storage
 from clearspan.shards.claim import claim
+from clearspan.shards.command import StoreCommand
 from clearspan.shards.finding import left_out_lines
 
 SUMMARY = "summary.json"

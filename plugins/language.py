@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from clearspan.pipelines.errors import check_extra
+from clearspan.common.errors import check_extra
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier

@@ -26,8 +26,8 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from clearspan.common.errors import check_extra
 from clearspan.common.terminal import MAX_SAID, one_line
-from clearspan.pipelines.errors import check_extra
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.refused import is_page

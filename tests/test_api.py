@@ -15,8 +15,8 @@ import pytest
 
 import clearspan
 from clearspan.common.child_commands import run_module
+from clearspan.common.errors import PipelineError
 from clearspan.common.terminal import UsageError
-from clearspan.pipelines.errors import PipelineError
 from clearspan.shards.manifest import ManifestError
 from clearspan.train.config.options import RecipeError
 from tests.conftest import ROOT

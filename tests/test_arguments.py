@@ -15,7 +15,7 @@ import pytest
 import clearspan
 from clearspan.common.terminal import UsageError
 from clearspan.common.typed import MismatchError, conform
-from clearspan.pipelines.search.search_command import Search
+from clearspan.retrieval.search_command import Search
 
 GIVEN: dict[str, dict[str, Any]] = {
     "Dataset": {"folder": "shards"},

@@ -16,13 +16,16 @@ ALLOWED = {
     f"clearspan.{place}": [f"clearspan.{other}" for other in others.split()]
     for place, others in {
         "common": "common",
-        "eval": "eval shards common",
         "shards": "shards common",
+        "retrieval": "retrieval shards common",
+        "serve": "serve retrieval shards common",
+        "eval": "eval retrieval shards common",
+        "pipelines.__main__": "pipelines retrieval serve shards common",
         "pipelines.augment": "pipelines.augment shards common",
         "pipelines": "pipelines shards common",
-        "plugins": "plugins pipelines eval shards common",
-        "train": "train shards pipelines.augment eval common",
-        "adapt": "adapt train shards pipelines eval common",
+        "plugins": "plugins pipelines retrieval eval shards common",
+        "train": "train shards pipelines.augment retrieval eval common",
+        "adapt": "adapt train shards pipelines retrieval eval common",
     }.items()
 }
 """What may be imported from where; the first that fits counts. Plugins are imported by nothing: they are named."""

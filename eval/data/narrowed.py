@@ -11,8 +11,8 @@ model than for all others.
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.ranking import BM25, top_indices
 from clearspan.eval.data.retrieval_data import RetrievalSet
+from clearspan.retrieval.ranking import BM25, top_indices
 
 NEAREST = 100
 """The most documents that are selected for one query."""

@@ -4,7 +4,7 @@
     z: shifts and scales the scores of one query over all documents to mean 0 and standard deviation 1
 
 Such a model is scored only on tasks that rank documents. A task chooses the weight w on additional queries, which are
-not scored (`CombinedVectors.best_weight`). If a task has no such queries, w is 0.7 (`common.ranking.HYBRID_WEIGHT`).
+not scored (`CombinedVectors.best_weight`). If a task has no such queries, w is 0.7 (`retrieval.ranking.HYBRID_WEIGHT`).
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
 from clearspan.common.model_forms import HYBRID
-from clearspan.common.ranking import DECIMALS, DEPTH, HYBRID_WEIGHT, scale_and_shift
 from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models import ranks
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.ranks import Chunks
 from clearspan.eval.models.similarity import Floats, Joined, Similarity, Vectors, products
+from clearspan.retrieval.ranking import DECIMALS, DEPTH, HYBRID_WEIGHT, scale_and_shift
 
 WEIGHTS = tuple(number / 10 for number in range(11))
 """The values of w to choose from: from 0, which is BM25 alone, to 1, which is the model alone."""

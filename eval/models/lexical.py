@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from clearspan.common.ranking import BM25
 from clearspan.common.scripts import is_unspaced
-from clearspan.common.stemming import PLAIN, WordFunction
 from clearspan.eval.models.similarity import Similarity, TextPairs, UnscoredError, Vectors
+from clearspan.retrieval.ranking import BM25
+from clearspan.retrieval.stemming import PLAIN, WordFunction
 
 _DECIMALS = 12  # as common.encoder.embedder.cosines
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.ranking import DECIMALS, DEPTH, rounded
 from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models.similarity import Floats, Vectors, products
+from clearspan.retrieval.ranking import DECIMALS, DEPTH, rounded
 
 BLOCK_SCORES = 1 << 24
 """The number of scores in a block. Memory holds a few arrays of this size, which take 64 MB each in float32."""

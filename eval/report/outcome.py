@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 from clearspan.common.encoder.prompts import Sides
 from clearspan.common.model_forms import HYBRID
 from clearspan.common.progress import counted
-from clearspan.common.ranking import DEPTH
 from clearspan.eval.details import Answer, Table
 from clearspan.eval.report.figures import Bars, ScoreBar, best_first
 from clearspan.eval.report.summary import ScoreSummary, heading
 from clearspan.eval.results import Results, Scored
 from clearspan.eval.scores import Difference, in_percent
+from clearspan.retrieval.ranking import DEPTH
 
 BEST = {
     "retrieval": "finds most",

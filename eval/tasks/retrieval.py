@@ -23,12 +23,12 @@ import pytrec_eval
 from numpy.typing import NDArray
 
 from clearspan.common.progress import ProgressBar, counted
-from clearspan.common.ranking import DEPTH, top_indices
 from clearspan.eval.data.retrieval_data import LAYOUTS, Ints, RetrievalSet
 from clearspan.eval.details import Answer, Cell, Details, Table
 from clearspan.eval.models.similarity import Floats, Vectors, products
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Task, TaskContext, load_each
+from clearspan.retrieval.ranking import DEPTH, top_indices
 
 MEASURES = {"mrr": "recip_rank", "recall@1": "recall_1", "recall@10": "recall_10", "ndcg@10": "ndcg_cut_10"}
 """Name of a score -> trec_eval's name for it. Recall is the share of a query's relevant documents that are found. The

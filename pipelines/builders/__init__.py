@@ -23,9 +23,9 @@ from annotated_types import Ge, Le
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.records import MAX_BYTES, Inputs, ReadOptions, Record
+from clearspan.shards.command import OUTPUT
 from clearspan.shards.manifest import FILES_FOLDER, numbered
 
-OUTPUT = "folder to write: a new or empty one, or the folder of an unfinished run, which is continued"
 BAD = "fail if a larger fraction of the records is bad, 0 to 1"
 
 

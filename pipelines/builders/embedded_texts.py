@@ -12,13 +12,14 @@ from typing import NamedTuple, Self
 
 from clearspan.common import same_text
 from clearspan.common.compute import AUTO
+from clearspan.common.errors import PipelineError
+from clearspan.common.field_names import TITLES, matching_name
 from clearspan.common.parsing import normalized_name
 from clearspan.pipelines.builders.kept_fields import KeptFields, Plain, split, types_of
-from clearspan.pipelines.builders.text_inputs import TITLES, text_in
+from clearspan.pipelines.builders.text_inputs import text_in
 from clearspan.pipelines.counter import Counts
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.readers.columns import DEFAULT, matching_name
+from clearspan.pipelines.readers.columns import DEFAULT
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 
 LOOKED_AT = 1000

@@ -13,11 +13,12 @@ import pyarrow as pa
 from clearspan.common.encoder.sentence_encoder import Embedded, FolderEncoder
 from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.model_folder import EncoderError
+from clearspan.common.same_text import text_id
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.attached import HASHES, attach
 from clearspan.pipelines.builders.copied import Copied
 from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts, Text
-from clearspan.pipelines.builders.text_inputs import grouped, text_id, utf8
+from clearspan.pipelines.builders.text_inputs import grouped, utf8
 from clearspan.pipelines.counter import RecordCounter, RecordError
 from clearspan.pipelines.errors import ModelFailedError
 from clearspan.pipelines.records import Record

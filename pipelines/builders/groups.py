@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from clearspan.common.field_names import matching_name
 from clearspan.pipelines.builders.kept_fields import number_text, types_of
 from clearspan.pipelines.builders.text_inputs import utf8
 from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.readers.columns import matching_name
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 

@@ -22,11 +22,12 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from clearspan.common.errors import PipelineError
+from clearspan.common.field_names import matching_name
 from clearspan.common.parsing import did_you_mean, exact_number, whole_number
 from clearspan.pipelines.builders.text_inputs import MAX_FIELDS
 from clearspan.pipelines.counter import RecordError
-from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.columns import matching_name, names_in
+from clearspan.pipelines.readers.columns import names_in
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Record
 from clearspan.shards.schema import FIELD, FIELD_TYPES

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common.encoder.shared_model import SharedModel
+from clearspan.common.errors import PipelineError
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import one_line
-from clearspan.pipelines.errors import PipelineError
 
 FOLDER = "CLEARSPAN_MODEL_SOCKETS"
 """Name of the environment variable that holds the folder of the sockets for all processes of a run."""
@@ -41,7 +41,7 @@ def holding(devices: list[str], options: dict[str, Any]) -> Iterator[None]:
 
     Args:
         devices: the devices, such as "cuda:0".
-        options: the arguments of `builders.models.load_model` except the device.
+        options: the arguments of `common.encoder.checked_model.load_model` except the device.
 
     Raises:
         PipelineError: the model cannot be loaded.
@@ -140,7 +140,7 @@ def main() -> None:
         os.dup2(2, 1)  # what libraries print goes to stderr
         from multiprocessing.connection import Listener
 
-        from clearspan.pipelines.builders.models import load_model
+        from clearspan.common.encoder.checked_model import load_model
 
         try:
             model: Any = load_model(**json.load(sys.stdin))

@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Self
 from clearspan.common import same_text
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY
+from clearspan.common.field_names import TITLES
 from clearspan.common.options import Flag
 from clearspan.pipelines.builders import Builder, Dedup, groups
 from clearspan.pipelines.builders.row_prompts import PromptOptions, RowPlan, prompt_lines
@@ -33,15 +34,7 @@ from clearspan.pipelines.builders.rows import (
     row_options,
 )
 from clearspan.pipelines.builders.text import BuiltTexts
-from clearspan.pipelines.builders.text_inputs import (
-    EMPTY,
-    TITLES,
-    FileOptions,
-    TextOptions,
-    checked_text,
-    text_in,
-    text_of,
-)
+from clearspan.pipelines.builders.text_inputs import EMPTY, FileOptions, TextOptions, checked_text, text_in, text_of
 from clearspan.pipelines.builders.text_steps import MAX_TOKENS, TextSteps, Whitespace, excluded_lines, excluded_of
 from clearspan.pipelines.counter import Counts, MissingFieldError
 from clearspan.pipelines.readers.columns import chosen

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from clearspan.common.encoder.prompts import Prompts, check_two, quoted_prompt
+from clearspan.common.errors import PipelineError
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Options
 from clearspan.pipelines.builders import BuildPlan
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.text.prompts import model_prompts, of_columns
 
 NAMED = (

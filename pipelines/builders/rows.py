@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.options import Flag
 from clearspan.common.ragged import segments
 from clearspan.common.token_ids import leading_ids
@@ -30,7 +31,6 @@ from clearspan.pipelines.builders.row_prompts import RowPlan
 from clearspan.pipelines.builders.text import BuiltTexts, ExamplesToWrite, TextBuilder, TextWorker, absent
 from clearspan.pipelines.builders.text_inputs import EMPTY, FileOptions, fields, grouped_id
 from clearspan.pipelines.counter import Counts, MissingFieldError, RecordCounter, RecordError
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import chosen, shown_sets
 from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.text.filters import Filter, FilteredText, kept

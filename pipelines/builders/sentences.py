@@ -23,6 +23,7 @@ import pyarrow as pa
 from annotated_types import Ge, Le
 
 from clearspan.common.catalog import COMMANDS
+from clearspan.common.errors import PipelineError
 from clearspan.common.options import Flag
 from clearspan.pipelines.augment import words as word_starts
 from clearspan.pipelines.augment.steps import DEL, STEPS, Augmentation, Augmenter, Proportions
@@ -39,7 +40,6 @@ from clearspan.pipelines.builders.text_steps import (
     excluded_of,
 )
 from clearspan.pipelines.counter import Counts, RecordCounter
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.pipelines.text.filters import (
     Filter,

@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from clearspan.common import same_text
 from clearspan.common.ragged import Ragged
+from clearspan.common.same_text import text_id
 from clearspan.pipelines.attached import GROUPS, HASHES, attach
 from clearspan.pipelines.builders import BuildPlan, groups
-from clearspan.pipelines.builders.text_inputs import text_id
 from clearspan.pipelines.builders.text_steps import TextSteps
 from clearspan.pipelines.counter import Counts, RecordCounter
 from clearspan.pipelines.records import Record

@@ -2,15 +2,16 @@
 
 import codecs
 import dataclasses
-import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
+from clearspan.common.field_names import matching_name
 from clearspan.common.options import Flag, Options, checking
+from clearspan.common.same_text import text_id
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.readers import encodings
-from clearspan.pipelines.readers.columns import DEFAULT, matching_name, names_in
+from clearspan.pipelines.readers.columns import DEFAULT, names_in
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
@@ -55,11 +56,6 @@ def encoding_named(name: str) -> str | None:
 
 FIELD = "JSON field or table column of the text, e.g. meta.text (default: text, or the only column of text)"
 BETWEEN = r"split plain-text files into documents at TEXT, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
-TITLES = ("title", "headline", "summary", "question", "query", "subject")
-"""Usual names of a field with a title, in the order in which they are tried."""
-IDS = ("id", "_id", "doc_id", "docid", "document_id", "key")
-LINKS = ("url", "link", "href", "uri")
-"""Usual names of a field with an id (IDS), and of a field with a link (LINKS)."""
 MAX_FIELDS = 20
 """Maximum number of a record's fields that an error message names."""
 EMPTY = "empty"
@@ -140,17 +136,6 @@ class TextOptions(Options):
     def described(self) -> dict[str, Any]:
         """Return the options that determine a dataset's content, by name, for its fingerprint."""
         return dataclasses.asdict(self)
-
-
-def id_field(names: Iterable[str]) -> str | None:
-    """Return the name of the field that holds a text's id: the first of the usual names in `IDS` that is among `names`,
-    in any letter case; None if there is none.
-
-    Args:
-        names: the names of a record's fields.
-    """
-    known = list(names)
-    return next(filter(None, (matching_name(known, name) for name in IDS)), None)
 
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
@@ -252,11 +237,6 @@ def checked_text(cell: object) -> str:
         raise RecordError(f"a text of the row is not a string but {json_name(cell)}")
     utf8(cell)
     return cell
-
-
-def text_id(data: bytes) -> int:
-    """Return the id of a text: the first 63 bits of the blake2b hash of its UTF-8 bytes."""
-    return int.from_bytes(hashlib.blake2b(data).digest()[:8], "big") >> 1
 
 
 def grouped_id(group: bytes, texts: bytes) -> int:

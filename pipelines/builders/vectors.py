@@ -34,14 +34,27 @@ from annotated_types import Ge
 
 from clearspan.common import same_text
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.compute import AUTO, Compute, Device, Precision, batch_tokens_on, resolve
+from clearspan.common.compute import (
+    AUTO,
+    BATCH,
+    CPU_TOKENS,
+    Compute,
+    Device,
+    Precision,
+    batch_tokens_of,
+    check_device,
+    gpus,
+    resolve,
+)
 from clearspan.common.encoder import static
+from clearspan.common.encoder.checked_model import load_model, model_hash
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.pooling_names import recorded
-from clearspan.common.encoder.prompts import DOCUMENT, Prompts, quoted_prompt
+from clearspan.common.encoder.prompts import DOCUMENT, PROMPT, Prompts, quoted_prompt
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.model_folder import read_modules
+from clearspan.common.model_forms import check_folder
 from clearspan.common.options import Flag
 from clearspan.common.parsing import normalized_name
 from clearspan.common.progress import counted
@@ -51,9 +64,8 @@ from clearspan.pipelines.builders.copied import Copied
 from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.builders.embedding import VectorWorker
 from clearspan.pipelines.builders.kept_fields import check_names
-from clearspan.pipelines.builders.models import load_model, model_hash
 from clearspan.pipelines.builders.text_inputs import EMPTY, FileOptions, TextOptions, text_of
-from clearspan.pipelines.builders.vector_options import BATCH, MODEL, PROMPT, check_device, check_folder
+from clearspan.pipelines.builders.vector_options import MODEL
 from clearspan.pipelines.readers.columns import DEFAULT
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.shards.schema import VECTOR_TYPES
@@ -69,8 +81,6 @@ UNITS, MAX_UNITS = 64, 50_000
 """The size of units grows only when there are more than UNITS of them; it exceeds MAX_UNIT_BYTES only to keep their
 number at MAX_UNITS.
 """
-CPU_TOKENS = 1024
-"""Default of --batch-tokens on a CPU: the hidden states of a batch should fit into the caches."""
 SHARED = ("cuda",)
 """Types of devices on which one process holds the model for all workers."""
 
@@ -317,22 +327,6 @@ class Vectors(Builder):
         if self.prompt_name is None and (unused := self.prompts.unused(DOCUMENT)):
             lines.append(unused)
         return lines
-
-
-def batch_tokens_of(device: str) -> int:
-    """Return the default of `--batch-tokens` for a device as torch names it: more on GPUs that all have much memory."""
-    return CPU_TOKENS if check_device(device) == "cpu" else batch_tokens_on(*gpus(device))
-
-
-def gpus(device: str) -> list[str]:
-    """Return the devices on which to hold the model: all GPUs of this machine ("cuda:0", ...) if `device` is "cuda",
-    otherwise only `device`.
-    """
-    if device != "cuda":
-        return [device]
-    import torch
-
-    return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or [device]
 
 
 @functools.lru_cache(maxsize=1)

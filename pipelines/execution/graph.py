@@ -25,8 +25,9 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.terminal import one_line
-from clearspan.pipelines.errors import PipelineError, carrying_errors
+from clearspan.pipelines.errors import carrying_errors
 from clearspan.pipelines.units.commit import commit
 from clearspan.pipelines.units.job import Job
 from clearspan.pipelines.units.plan import Unit

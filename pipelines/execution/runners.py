@@ -19,7 +19,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import environments
 
 from clearspan.common.failures import Failure, report
-from clearspan.pipelines.errors import PREFIX, carried_error
+from clearspan.pipelines.errors import carried_error
+from clearspan.shards.command import PREFIX
 
 START_S = 4.0
 """Start-up time of worker processes (Beam's imports, the tokenizer) in seconds; work in this process has no such time.

@@ -16,8 +16,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from numbers import Integral
 from typing import Any, BinaryIO
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.typed import short_repr
-from clearspan.pipelines.errors import InputChangedError, PipelineError
+from clearspan.pipelines.errors import InputChangedError
 from clearspan.pipelines.readers import columns, encodings, sniff
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import built_in, format_named, naming_own_format

@@ -16,13 +16,14 @@ import dataclasses
 import functools
 import json
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from clearspan.common.errors import PipelineError
+from clearspan.common.field_names import matching_name, similar
 from clearspan.common.parsing import normalized_name
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.streams import check_holes
 from clearspan.pipelines.records import HEAD_BYTES, ReadOptions, Record
 
@@ -72,21 +73,6 @@ def _first_set(names: tuple[str, ...], sets: tuple[tuple[str, ...], ...]) -> tup
         if len(set(found)) == len(columns) > len(best or ()):
             best = found
     return best
-
-
-def matching_name(names: Collection[str], name: str) -> str | None:
-    """Return the name among `names` that is equal to `name`. If there is none, return the name that differs from `name`
-    only in letter case or surrounding spaces; None if there is no such name, or more than one.
-    """
-    if name in names:
-        return name
-    found = similar(names, name)
-    return found[0] if len(found) == 1 else None
-
-
-def similar(names: Collection[str], name: str) -> list[str]:
-    """Return the names among `names` that differ from `name` at most in letter case and surrounding spaces."""
-    return [other for other in names if normalized_name(other) == normalized_name(name)]
 
 
 def shown_sets(sets: Sequence[Sequence[str]]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import BinaryIO, Self
 
 from clearspan.common import plugins
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.readers.streams import DAMAGE, DamagedFileError
 from clearspan.pipelines.records import ReadOptions, Record, Split
 

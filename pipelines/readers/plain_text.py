@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.readers.formats import PLAIN_TEXT, FirstBytes, Format
 from clearspan.pipelines.readers.lines import TextLines
 from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes, chunks

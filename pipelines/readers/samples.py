@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.labels import Listed, SelectionOptions
 from clearspan.pipelines.readers import files
 from clearspan.pipelines.readers.jsonl import parse

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import BinaryIO, cast
 
 from clearspan.common.compressions import PACKED_BYTES, SUFFIXES, packing_of
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.encodings import AUTO, detected
 from clearspan.pipelines.readers.formats import PLAIN_TEXT, FirstBytes, Format

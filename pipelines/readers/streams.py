@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.shards import storage
 
 COMPRESSION = re.compile(

@@ -27,9 +27,9 @@ from clearspan.common.delimited import (
     parse,
     readable_rows,
 )
+from clearspan.common.errors import PipelineError
 from clearspan.common.line_ends import rows_end_with_cr, with_lf
 from clearspan.common.parsing import normalized_name
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, row_columns, text_column
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
 from clearspan.pipelines.readers.formats import FirstBytes, Format

@@ -35,8 +35,8 @@ from clearspan.common.delimited import (
     fault,
     form_of,
 )
+from clearspan.common.errors import PipelineError
 from clearspan.common.terminal import warn
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.jsonl import parse_any
 from clearspan.pipelines.readers.sniff import detect_format, is_about
 from clearspan.pipelines.readers.streams import BOM, naming_damage, opened

@@ -25,11 +25,11 @@ import numpy as np
 from annotated_types import Gt, Le
 
 from clearspan.common import plugins
+from clearspan.common.errors import PipelineError
 from clearspan.common.options import Flag, Options
 from clearspan.common.plugins import PluginError
 from clearspan.common.terminal import visible
 from clearspan.pipelines.counter import Counts, RecordError
-from clearspan.pipelines.errors import PipelineError
 from clearspan.shards.manifest import numbered
 
 FILTERS = {name: f"clearspan.plugins.quality:{name.upper()}" for name in ("gopher", "c4")}

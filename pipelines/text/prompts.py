@@ -11,8 +11,8 @@ nothing else: example ids, deduplication and --exclude use only the text.
 import json
 
 from clearspan.common.encoder.prompts import Prompts
+from clearspan.common.errors import PipelineError
 from clearspan.common.model_folder import INFERENCE, MEND, EncoderError
-from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import storage
 
 COLUMNS = ("tokens", "positive", "negative")

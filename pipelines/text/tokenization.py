@@ -16,10 +16,10 @@ import orjson
 from tokenizers import Tokenizer
 
 from clearspan.common import fast_tokenizer
+from clearspan.common.errors import PipelineError
 from clearspan.common.fast_tokenizer import FastTokenizer, TokenizerError
 from clearspan.common.ragged import Ragged
 from clearspan.common.token_ids import vocab_size
-from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import storage, token_type
 from clearspan.shards.manifest import TOKENIZER_FOLDER, TokenizerInfo
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.counter import Counts
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units.job import DONE, REJECTED, STAGED, Job, UnitResult, done_units, load_result
 from clearspan.shards import Manifest, ShardInfo, held_out, storage
 

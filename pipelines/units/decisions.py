@@ -27,9 +27,9 @@ from typing import NamedTuple
 import numpy as np
 import zstandard
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.sealed import seal_bytes, unseal_bytes
 from clearspan.common.terminal import warn
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units import exchange, linking, near
 from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, NEAR_DUPLICATE, OVER_LIMIT, Curation
 from clearspan.pipelines.units.exchange import BUCKETS, gather, pack

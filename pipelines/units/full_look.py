@@ -12,9 +12,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from clearspan.common.progress import ProgressBar
+from clearspan.common.same_text import text_id
 from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts, Text
 from clearspan.pipelines.builders.kept_fields import FieldError
-from clearspan.pipelines.builders.text_inputs import EMPTY, text_id
+from clearspan.pipelines.builders.text_inputs import EMPTY
 from clearspan.pipelines.counter import Counts, RecordCounter
 from clearspan.pipelines.readers import read_splits
 from clearspan.pipelines.records import Inputs, ReadOptions, Record, Split

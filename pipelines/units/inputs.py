@@ -8,8 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.progress import counted
-from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import finding, storage
 from clearspan.shards.finding import Status
 

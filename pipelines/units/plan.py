@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.sniff import UnknownFormatError, detect_format, recognized, sample
 from clearspan.pipelines.records import Input, Inputs, ReadOptions, Split

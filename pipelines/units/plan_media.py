@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.labels import Listed, find_classes
 from clearspan.pipelines.readers import samples, tars
 from clearspan.pipelines.readers.files import WholeFiles

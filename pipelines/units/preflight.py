@@ -11,9 +11,9 @@ at the end of the run.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.progress import counted
 from clearspan.pipelines.counter import NUM_EXAMPLES, Counts, MissingFieldError, RecordError, encoding_advice
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import first_records, open_content
 from clearspan.pipelines.readers.formats import PLAIN_TEXT
 from clearspan.pipelines.readers.sniff import LOOK_BYTES, is_utf8

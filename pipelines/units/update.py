@@ -27,11 +27,12 @@ from typing import Any
 
 import numpy as np
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.files import file_in_way, locked, remove_files, remove_temporaries, sha256, write_bytes
 from clearspan.common.progress import counted
 from clearspan.common.sealed import build, seal, unseal
 from clearspan.pipelines.builders.copied import readable_shards
-from clearspan.pipelines.errors import InputChangedError, PipelineError
+from clearspan.pipelines.errors import InputChangedError
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.job import FOLDERS, Job, done_units

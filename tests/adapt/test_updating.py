@@ -17,9 +17,9 @@ from clearspan.adapt.options import Adapt
 from clearspan.adapt.steps import QUESTIONS_FILE, steps
 from clearspan.adapt.updating import UPDATED, check_update
 from clearspan.common.child_commands import CommandError
+from clearspan.common.errors import PipelineError
 from clearspan.common.sealed import seal
 from clearspan.common.terminal import UsageError
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units import update
 from clearspan.shards import Dataset
 from tests.adapt.conftest import NUM_TEXTS, Ran, owls

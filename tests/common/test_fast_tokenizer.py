@@ -10,9 +10,9 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from clearspan.common import fast_tokenizer
+from clearspan.common.errors import PipelineError
 from clearspan.common.fast_tokenizer import FastTokenizer, TokenizerError, load_tokenizer
 from clearspan.common.ragged import Ragged
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.text import tokenization
 from clearspan.pipelines.text.tokenization import Tokenization
 

@@ -12,9 +12,9 @@ import pytest
 from clearspan.common import verified_cache as module
 from clearspan.common.files import temporary_name
 from clearspan.common.sealed import seal
-from clearspan.common.stemming import PLAIN
 from clearspan.common.verified_cache import RECORD, cached_file, checksums
 from clearspan.common.words import VERSION
+from clearspan.retrieval.stemming import PLAIN
 
 CONTENT = b"An index of many texts. " * 400
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.common import same_text
-from clearspan.common.stemming import PLAIN, Words
 from clearspan.common.words import folded, places
+from clearspan.retrieval.stemming import PLAIN, Words
 
 LETTERS = "aIcC+'’1½ \n\u0301\u0307\u0323ßẞİıǅﬁς\u00ad\u200bｶﾞガー東가\u1100\u1161가ไทย"
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Sk"]) | st.sampled_from(LETTERS))

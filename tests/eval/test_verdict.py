@@ -14,7 +14,6 @@ from clearspan import make_dataset
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.plugins import load_function
 from clearspan.common.records import DataError
-from clearspan.common.stemming import PLAIN
 from clearspan.eval.contest import Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.dataset_texts import DatasetTexts
@@ -24,6 +23,7 @@ from clearspan.eval.models.hybrid import WEIGHTS, CombinedVectors
 from clearspan.eval.models.ranks import Chunks, Ranks
 from clearspan.eval.scores import Difference, Examples, interval, resampled
 from clearspan.eval.verdict import Cut, Entrant, Verdict, decide, judge
+from clearspan.retrieval.stemming import PLAIN
 
 LETTERS = """
 import zlib

@@ -18,13 +18,13 @@ from tokenizers import Tokenizer
 from benchmarks.without_beam import process as without_beam
 from clearspan.common.options import keywords
 from clearspan.common.ragged import Ragged
-from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.__main__ import COMMANDS, OTHERS, main
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import SynonymTable, read_synonyms
 from clearspan.pipelines.augment.words import WordStarts
 from clearspan.pipelines.builders import Builder, text_steps
 from clearspan.pipelines.builders.text_steps import TextSteps
-from clearspan.pipelines.registry import BUILDERS, COMMANDS, OTHERS
+from clearspan.pipelines.registry import BUILDERS
 from clearspan.pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
 from clearspan.shards import Dataset
 from tests.conftest import exit_code

@@ -48,8 +48,8 @@ def main() -> None:
         wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).resolve()} "$@"\n')
         wrapper.chmod(0o755)
         sys.executable = str(wrapper)
+    from clearspan.pipelines.__main__ import OTHERS
     from clearspan.pipelines.__main__ import main as run
-    from clearspan.pipelines.registry import OTHERS
 
     sys.exit(run([*sys.argv[5:], *([] if sys.argv[5] in OTHERS else ["--workers", workers])]))
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines import readers, run
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import content_hash, read_splits, sniff
 from clearspan.pipelines.readers.lines import TextLines
 from clearspan.pipelines.records import Input, ReadOptions, Split

@@ -11,14 +11,9 @@ from pathlib import Path
 import pytest
 
 from clearspan.common import files
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines import errors
-from clearspan.pipelines.errors import (
-    InputChangedError,
-    ModelFailedError,
-    PipelineError,
-    carried_error,
-    carrying_errors,
-)
+from clearspan.pipelines.errors import InputChangedError, ModelFailedError, carried_error, carrying_errors
 from clearspan.pipelines.execution import progress
 from clearspan.pipelines.execution.runners import num_processes
 from clearspan.pipelines.records import Input, Split

@@ -13,9 +13,9 @@ import pytest
 import zstandard
 
 from clearspan.common.compressions import packing_of
+from clearspan.common.errors import PipelineError
 from clearspan.common.queries import read_queries
 from clearspan.common.records import DataError
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.sniff import detect_format
 from tests.pipelines.conftest import Command, summary
 from tests.pipelines.packings import jsonl, read_all, tar

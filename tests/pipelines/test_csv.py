@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.common.delimited import are_quotes
+from clearspan.common.errors import PipelineError
 from clearspan.common.queries import read_queries
 from clearspan.common.records import csv_rows
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import tables
 from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.text.exclude import read_texts

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from tests.pipelines.packings import (
     COMPRESS,
     arrow,

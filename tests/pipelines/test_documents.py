@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
+from clearspan.common.same_text import text_id
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.builders.documents import Documents, DocumentWorker
-from clearspan.pipelines.builders.text_inputs import text_id
 from clearspan.pipelines.counter import RecordCounter
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.text.segmentation import normalize

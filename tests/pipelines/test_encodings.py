@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.builders.text_inputs import encoding_named
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import first_records, read_splits, streams
 from clearspan.pipelines.readers.encodings import detected
 from clearspan.pipelines.records import ReadOptions, Record

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.builders.documents import Documents
-from clearspan.pipelines.errors import PipelineError, carried_error
+from clearspan.pipelines.errors import carried_error
 from clearspan.pipelines.execution.graph import DONE, NO_WORK, deal, work
 from clearspan.pipelines.records import Input, Split
 from clearspan.pipelines.units import exchange, numbering

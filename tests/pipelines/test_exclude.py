@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearspan.common import files
+from clearspan.common.errors import PipelineError
+from clearspan.common.same_text import text_id
 from clearspan.eval.data.labeled import Labeled, read_snli, read_sst, read_trec, read_two_classes
 from clearspan.eval.data.sts_data import ScoredPairs, read_sts_subset
 from clearspan.pipelines.builders import text as text_kind
 from clearspan.pipelines.builders.text import containing_excluded
-from clearspan.pipelines.builders.text_inputs import text_id
 from clearspan.pipelines.counter import RecordCounter
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.word_hashes import comparable

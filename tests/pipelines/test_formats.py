@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.readers import arrays, plain_text
 from clearspan.pipelines.readers.streams import BOM, DamagedFileError
 from clearspan.pipelines.records import ReadOptions, Record

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clearspan.common.errors import PipelineError
+from clearspan.common.same_text import text_id
 from clearspan.pipelines import counter
 from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
-from clearspan.pipelines.builders.text_inputs import text_id
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import ReadOptions
 from clearspan.pipelines.units.full_look import FullLook, look_at_all
 from clearspan.pipelines.units.plan import find_inputs

@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 import zstandard
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.labels import Classes
 from clearspan.pipelines.readers import arrays, formats, lines, plain_text, samples, tables, tars
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
+from clearspan.common.field_names import matching_name
 from clearspan.pipelines.readers import tars
-from clearspan.pipelines.readers.columns import matching_name
 from clearspan.pipelines.readers.streams import BOM
 from clearspan.pipelines.records import ReadOptions, Split
 from clearspan.pipelines.units import plan

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.parsing import exact_number
 from clearspan.pipelines.builders.groups import group_of
 from clearspan.pipelines.builders.kept_fields import KeptFields, types_of
 from clearspan.pipelines.counter import RecordError
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.jsonl import JsonlFiles
 from clearspan.pipelines.records import Input, ReadOptions, Record, Split
 from tests.pipelines.packings import arrow, parquet, read_all

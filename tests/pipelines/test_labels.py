@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.labels import Listed, SelectionOptions, find_classes
 
 BREEDS = ["cat", "dog", "hen"]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from tests.pipelines.conftest import Command, summary
 from tests.pipelines.packings import jsonl, parquet, read_all, tar, write
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.progress import ProgressBar
 from clearspan.pipelines.builders.kept_fields import FieldError, _type_of, _value
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import lines as of_lines
 from clearspan.pipelines.readers.lines import lines
 from clearspan.pipelines.readers.streams import BOM, HOLE, DamagedFileError

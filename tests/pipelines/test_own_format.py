@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.plugins import PluginError
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import formats as known_formats
 from clearspan.pipelines.readers import read_splits, sniff
 from clearspan.pipelines.readers.formats import BUILT_IN, Format, built_in, described, naming_own_format
@@ -350,7 +350,7 @@ def test_a_format_of_ones_own_is_one_file_that_says_how_it_is_cut_and_which_fiel
 STANZAS = '''
 """Formats that know their files by the first word."""
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.readers.formats import Format
 from clearspan.pipelines.records import Record
 

@@ -13,12 +13,12 @@ import pytest
 import zstandard
 
 from clearspan.common import files
+from clearspan.common.errors import PipelineError
 from clearspan.common.sealed import seal_bytes
 from clearspan.eval import run as evaluation
 from clearspan.eval.report.html import write_report
 from clearspan.eval.results import Results, examples_bytes
 from clearspan.pipelines.builders.documents import Documents
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units import ownership, update
 from clearspan.pipelines.units.curation import VERDICTS
 from clearspan.pipelines.units.job import Job

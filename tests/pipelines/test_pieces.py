@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from clearspan.common.same_text import text_id
 from clearspan.pipelines.builders.text import containing_excluded
-from clearspan.pipelines.builders.text_inputs import text_id
 from clearspan.pipelines.text.exclude import Excluded
 from clearspan.pipelines.text.segmentation import segment, segment_spaced
 from clearspan.shards import verify

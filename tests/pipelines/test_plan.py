@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.builders.images import Images
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import Input, Inputs, ReadOptions
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.inputs import find

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.counter import MissingFieldError, RecordError
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import FIRST_FILES, first_records
 from clearspan.pipelines.readers.sniff import LOOK_BYTES
 from clearspan.pipelines.records import Input, ReadOptions, Record

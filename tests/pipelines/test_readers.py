@@ -18,7 +18,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.readers import plain_text, read_splits
 from clearspan.pipelines.readers.jsonl import JsonlFiles
 from clearspan.pipelines.records import Input, ReadOptions, Record, Split

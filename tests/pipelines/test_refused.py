@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.readers import samples, tars
 from clearspan.pipelines.readers.formats import FirstBytes
 from clearspan.pipelines.readers.refused import BY_NAME, NOTHING, refusal

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
+from clearspan.common.errors import PipelineError
 from clearspan.common.files import TEMPORARY, InUseError, locked, sha256, temporary_name
 from clearspan.common.sealed import seal, seal_bytes, unseal
 from clearspan.pipelines import run
 from clearspan.pipelines.builders.documents import Documents
 from clearspan.pipelines.counter import Counts
-from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.mining.miner import Figures, MinedUnit
 from clearspan.pipelines.units import decisions, update
 from clearspan.pipelines.units.commit import load_results
 from clearspan.pipelines.units.job import DONE, STAGED, Curation, Job, UnitResult
 from clearspan.pipelines.units.ownership import fruitless
 from clearspan.pipelines.units.rounds import Round
+from clearspan.retrieval.mining.miner import Figures, MinedUnit
 from clearspan.shards import ShardInfo, storage
 from tests.pipelines.conftest import Command
 

@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from clearspan.common import files
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.__main__ import main
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units import decisions
 from tests.pipelines.conftest import KILLING
 from tests.processes import environment, run_commands, run_module

@@ -10,12 +10,12 @@ from tokenizers import Tokenizer
 
 from clearspan.common import same_text
 from clearspan.common.ragged import Ragged, segments
+from clearspan.common.same_text import text_id
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.augment.steps import STEPS, Augmentation, Augmenter, SentenceBatch
 from clearspan.pipelines.augment.synonyms import read_synonyms
 from clearspan.pipelines.builders import sentences, text
 from clearspan.pipelines.builders.sentences import Sentences, SentenceWorker, ViewOptions
-from clearspan.pipelines.builders.text_inputs import text_id
 from clearspan.pipelines.builders.text_steps import TextSteps
 from clearspan.pipelines.counter import RecordCounter
 from clearspan.pipelines.records import Record

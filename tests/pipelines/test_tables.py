@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.readers import read_splits
 from clearspan.pipelines.records import ReadOptions
 from clearspan.pipelines.units.plan import cut, describe

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from clearspan.adapt.fields import find_titles
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.text.exclude import read_texts
 from tests.pipelines.conftest import Command
 from tests.pipelines.packings import COMPRESS, arrow, parquet, tar

@@ -17,10 +17,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from clearspan.common.encoder.static import StaticEncoder
+from clearspan.common.errors import PipelineError
 from clearspan.common.files import locked, sha256
 from clearspan.pipelines.builders.copied import Copied
 from clearspan.pipelines.builders.vectors import Vectors
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import ReadOptions
 from clearspan.pipelines.units import update
 from clearspan.pipelines.units.job import Job

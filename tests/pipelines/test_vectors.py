@@ -22,10 +22,10 @@ from sentence_transformers import SentenceTransformer
 from clearspan.common import compute
 from clearspan.common.encoder.library import Model
 from clearspan.common.encoder.sentence_encoder import Embedded
+from clearspan.common.errors import PipelineError
 from clearspan.common.model_folder import EncoderError
 from clearspan.pipelines.builders import model_processes
 from clearspan.pipelines.builders import vectors as kind
-from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import Dataset, vectors, verify
 from clearspan.shards.__main__ import main as shards
 from tests.pipelines.conftest import Command

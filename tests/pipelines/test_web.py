@@ -11,8 +11,8 @@ import pytest
 import zstandard
 from fastwarc.warc import WarcRecordType
 
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines import errors
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import read_splits
 from clearspan.pipelines.records import Input, ReadOptions, Record, Split
 from clearspan.pipelines.units.plan import cut, describe

@@ -6,7 +6,7 @@ import pytest
 
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.builders.embedded_texts import Text
-from clearspan.pipelines.search.collection import check_queries
+from clearspan.retrieval.collection import check_queries
 
 
 @pytest.mark.guarantee("prompts-of-a-side")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.errors import PipelineError
 from clearspan.pipelines.readers import arrays, streams, tars
 from clearspan.pipelines.readers.arrow import END, FILE, _Messages
 from clearspan.pipelines.readers.streams import DamagedFileError, naming_damage

@@ -15,12 +15,12 @@ import transformers
 from clearspan.__main__ import main
 from clearspan.common import pretrained
 from clearspan.common.encoder import library, library_pooling
+from clearspan.common.errors import PipelineError
 from clearspan.common.model_folder import EncoderError
+from clearspan.common.model_forms import check_folder
 from clearspan.eval.api import load_model
 from clearspan.eval.models import load
 from clearspan.eval.models.load import load_encoder
-from clearspan.pipelines.builders.vector_options import check_folder
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.text.tokenization import read_tokenizer
 from clearspan.train.model import tokenizer
 from tests.conftest import exit_code

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from bm25s import BM25
 
-from clearspan.common.stemming import PLAIN
 from clearspan.eval.data.narrowed import narrowed
 from clearspan.eval.data.retrieval_data import RetrievalSet
+from clearspan.retrieval.stemming import PLAIN
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from bm25s import BM25
 
-from clearspan.common.ranking import HYBRID_WEIGHT
-from clearspan.common.stemming import PLAIN
 from clearspan.eval.data.retrieval_data import RetrievalSet, read_cranfield
 from clearspan.eval.models import ranks
 from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.hybrid import Hybrid
 from clearspan.eval.models.load import default_name
 from clearspan.eval.models.similarity import UnscoredError, products
+from clearspan.retrieval.ranking import HYBRID_WEIGHT
+from clearspan.retrieval.stemming import PLAIN
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearspan.common.ranking import top_indices
 from clearspan.eval.data.heldout_data import read
 from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.details import Cell
@@ -22,6 +21,7 @@ from clearspan.eval.tasks import retrieval
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.eval.tasks.retrieval import RetrievalTask, load, search, shown_queries
 from clearspan.eval.tasks.task import TaskContext
+from clearspan.retrieval.ranking import top_indices
 from tests.eval.data.test_retrieval import beir
 
 

@@ -1,0 +1,164 @@
+"""Exact search: score every row for every query, in one pass over the vectors.
+
+    block of rows -> rows that fulfill the condition -> similarity + BM25 for each part of the queries -> the best rows
+
+The queries are divided into parts, which are scored by as many threads as there are CPU cores. Memory holds a block of
+vectors (64 MiB), the scores of one part of the queries for each thread (32 MiB), and the best rows. If similarity and
+BM25 are combined, both are first scaled to a mean of 0 and to a standard deviation that is the weight of the score.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from clearspan.retrieval.best import Best
+from clearspan.retrieval.bm25 import Index, Scores
+from clearspan.retrieval.similar import SimilarityFunction, Vectors
+from clearspan.retrieval.texts import RowBlock, Texts
+
+TOGETHER = 128
+"""Number of queries in a part."""
+Condition = Callable[[pa.RecordBatch], NDArray[np.bool_]]
+"""Function of a batch that returns the mask of the rows that may be hits, (rows,) bool."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredQueries:
+    """The queries of a search, and the two scores that it combines: the model's similarity and BM25.
+
+    Attributes:
+        weight: the weight of the model's similarity, 0 to 1; BM25 has the weight 1 - weight.
+        similarity: the model's similarity function; None if `weight` is 0.
+        vectors: the vectors of the queries, (queries, dim) float32; None if `weight` is 0.
+        index: the BM25 index; None if `weight` is 1.
+        queries: the texts of the queries.
+    """
+
+    weight: float
+    similarity: SimilarityFunction | None = None
+    vectors: Vectors | None = None
+    index: Index | None = None
+    queries: Sequence[str] = ()
+
+
+def search(
+    texts: Texts, parts: ScoredQueries, top: int, condition: Condition | None = None
+) -> list[tuple[list[int], list[float]]]:
+    """Return, for each query, the indices in `texts` of the `top` best rows, and their scores; best first.
+
+    If rows are chunks of documents, only the best row of each document is returned.
+
+    Args:
+        texts: the rows to search.
+        parts: the queries, and the scores to combine.
+        condition: function that returns, for a batch, the mask of the rows that may be hits; None: all rows may be.
+
+    Raises:
+        ShardError: a shard is damaged.
+    """
+    from joblib import cpu_count
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(cpu_count()) as pool:
+        scorer = _Scorer(texts, parts)
+        slices = [slice(start, start + TOGETHER) for start in range(0, scorer.num_queries, TOGETHER)]
+        best = [Best(top, scorer.shifts[part], scorer.above) for part in slices]
+        file_numbers: dict[tuple[int, str], int] = {}
+        for block in texts.blocks(f"searching {texts.num_rows:,} texts"):
+            allowed = None if condition is None else _allowed(block, condition)
+            if allowed is not None and not len(allowed):
+                continue
+            rows = np.arange(block.start, block.start + block.num_rows)
+            ids = block.ids
+            places = block.places(file_numbers) if texts.is_chunked else None
+            if allowed is not None:
+                rows, ids = rows[allowed], ids[allowed]
+                places = None if places is None else places[allowed]
+            scores = scorer.block(block, allowed)
+
+            def add(part: slice, found: Best) -> None:
+                found.add(scores(part), rows, ids, places)  # noqa: B023  # done before the next block
+
+            list(pool.map(add, slices, best))
+    return [of_query for part in best for of_query in part.found]
+
+
+class _Scorer:
+    """Computes the scores of blocks of rows for all queries.
+
+    The final score of a row is the computed score plus a number that depends only on the query (`shifts`).
+
+    Attributes:
+        num_queries: the number of queries.
+        shifts: for each query, the number to add to the scores that `block` computes, (num_queries,) float64.
+        above: only rows whose score from `block` is above this number may be hits. It is 0 if only BM25 is used,
+            because all other rows hold no word of the query; otherwise -inf.
+    """
+
+    def __init__(self, texts: Texts, parts: ScoredQueries) -> None:
+        self._similarity = parts.similarity
+        self.above = -np.inf
+        self._words: Scores | None = parts.index.scores(parts.queries) if parts.index else None
+        self.num_queries = len(parts.queries)
+        scales, shifts = np.ones(self.num_queries), np.zeros(self.num_queries)
+        self._scales = scales
+        self._word_scales = scales
+        self.shifts = shifts
+        if parts.similarity is None:
+            self.above = 0.0
+        else:
+            assert parts.vectors is not None
+            self._vectors = parts.similarity.prepared(parts.vectors)
+            if self._words is not None:
+                self._scales, shifts = parts.similarity.scale_and_shift(texts, self._vectors, parts.weight)
+                self._word_scales, of_words = self._words.scale_and_shift(1 - parts.weight)
+                self.shifts = shifts + of_words
+
+    def block(self, block: RowBlock, allowed: NDArray[np.intp] | None) -> Callable[[slice], Vectors]:
+        """Return a function that computes the scores of a block's rows for some of the queries.
+
+        The function takes a slice of the queries, and returns the scores for them, (queries of the slice, rows to
+        score) float32. The query's number in `shifts` must still be added.
+
+        Args:
+            allowed: the indices, in the block, of the rows to score; None for all rows.
+        """
+        size = block.num_rows
+        words = None if self._words is None else self._words.block(block.start, block.start + size)
+        vectors = lengths = None
+        if self._similarity is not None:
+            vectors = block.vectors()
+            lengths = block.lengths(vectors) if self._similarity.name == "cosine" else None
+            if allowed is not None:
+                vectors = vectors[allowed]
+                lengths = None if lengths is None else lengths[allowed]
+
+        def scores(part: slice) -> Vectors:
+            num = len(self._scales[part])
+            lexical = None
+            if words is not None and (vectors is None or allowed is not None):
+                lexical = np.zeros((num, size), np.float32)
+                words.add(lexical, part, self._word_scales[part])
+                lexical = lexical if allowed is None else lexical[:, allowed]
+            if vectors is None:
+                assert lexical is not None
+                return lexical
+            assert self._similarity is not None
+            scales = None if words is None else self._scales[part]
+            total = self._similarity.scores(self._vectors[part], vectors, lengths, scales)
+            if lexical is not None:
+                total += lexical
+            elif words is not None:
+                words.add(total, part, self._word_scales[part])
+            return total
+
+        return scores
+
+
+def _allowed(block: RowBlock, condition: Condition) -> NDArray[np.intp]:
+    """Return the indices, in the block, of the rows that fulfill a condition, in ascending order."""
+    return np.flatnonzero(np.concatenate([condition(batch) for _, batch in block.parts]))

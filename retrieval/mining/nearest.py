@@ -1,0 +1,243 @@
+"""Exact search for the texts that are nearest to queries, by the cosine similarity of a model, or by BM25.
+
+The search by a model finds the `depth` nearest texts for each of m queries. It compares the queries with all texts,
+TILE texts at a time; d is the dimension of the vectors:
+
+    for each tile of texts:   m queries (m, d) x texts (TILE, d) -> cosines (m, TILE) -> the `depth` + SPARE best so far
+    at the end:               cosines of these texts again in float64, rounded -> sorted -> the best `depth` texts
+
+Its time grows with queries x texts x d. Memory holds the vectors and one tile of cosines. The last digits of a cosine
+in float32 depend on the device and on the number of vectors that are multiplied at once. So that the order of the texts
+does not depend on this, the cosines of the best texts, and of SPARE (16) more, are computed again in float64.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearspan.retrieval.ranking import BM25, DECIMALS, rounded, top_indices
+
+TILE = 1 << 14
+"""Number of texts that are compared with a block of queries at once."""
+SPARE = 16
+"""Number of texts beyond `depth` whose cosines are also computed again in float64."""
+TOGETHER = 64
+"""Number of queries whose vectors of best texts are in memory at once."""
+NONE = -1
+Indices = NDArray[np.int64]
+Scores = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class BestTexts:
+    """The best texts of each of m queries, with the best first.
+
+    Attributes:
+        indices: the indices of the texts, (m, k) int64, where k is at most the number of texts that were asked for; -1
+            (NONE) after the last text that was found for a query.
+        scores: the scores of the texts, (m, k) float64; -inf where `indices` is -1.
+    """
+
+    indices: Indices
+    scores: Scores
+
+
+class Nearest:
+    """Search for the texts whose vectors have the highest cosine similarity with the vector of a query.
+
+    Args:
+        vectors: the unit vectors of all N texts, (N, d) float32, where d is their dimension.
+        pool: the indices of the texts to search among, in ascending order; None for all texts.
+        device: "cpu" to compute with numpy; any other device to compute on it with torch.
+    """
+
+    def __init__(self, vectors: NDArray[np.float32], pool: Indices | None = None, device: str = "cpu") -> None:
+        self.vectors, self.device = vectors, device
+        self.pool = np.arange(len(vectors)) if pool is None else pool
+
+    @functools.cached_property
+    def _searched(self) -> Any:
+        """The vectors of the texts to search among: a numpy array if the device is the CPU, otherwise a tensor on the
+        device.
+        """
+        searched = self.vectors if len(self.pool) == len(self.vectors) else self.vectors[self.pool]
+        if self.device == "cpu":
+            return searched
+        import torch
+
+        return torch.from_numpy(searched).to(self.device)
+
+    def search(self, queries: NDArray[np.float32], excluded: Sequence[Indices], depth: int) -> BestTexts:
+        """Return the `depth` texts nearest to each of m queries.
+
+        Args:
+            queries: the vectors of the queries, which are unit vectors, (m, d) float32, where d is their dimension.
+            excluded: for each query, the indices of the texts to leave out.
+            depth: the number of texts to return for a query; there are fewer if not so many are searched.
+        """
+        places = [self._places(indices) for indices in excluded]
+        rows = np.repeat(np.arange(len(places)), [len(each) for each in places])
+        columns = np.concatenate([np.empty(0, np.int64), *places])
+        find = self._on_cpu if self.device == "cpu" else self._on_device
+        found = find(queries, rows, columns, min(depth + SPARE, len(self.pool)))
+        indices = np.where(found >= 0, self.pool[found], NONE)
+        return ordered(indices, cosines(queries, self.vectors, indices), depth)
+
+    def _places(self, indices: Indices) -> Indices:
+        """Return the positions of some texts in the list of texts to search among. Texts that are not in this list are
+        left out.
+
+        Args:
+            indices: the indices of the texts among all texts.
+        """
+        places = np.searchsorted(self.pool, indices)
+        return places[self.pool[places.clip(max=len(self.pool) - 1)] == indices] if len(self.pool) else places[:0]
+
+    def _on_cpu(self, queries: NDArray[np.float32], rows: Indices, columns: Indices, depth: int) -> Indices:
+        best = np.full((len(queries), depth), NONE, np.int64)
+        scores = np.full((len(queries), depth), -np.inf, np.float32)
+        for start in range(0, len(self.pool), TILE):
+            tile = queries @ self._searched[start : start + TILE].T
+            inside = (columns >= start) & (columns < start + TILE)
+            tile[rows[inside], columns[inside] - start] = -np.inf
+            is_better = tile > scores.min(axis=1, keepdims=True)
+            width = int(is_better.sum(axis=1).max(initial=0))
+            if not width:
+                continue
+            places = _first_true(is_better, width) if width < depth else _largest(tile, min(depth, tile.shape[1]))
+            taken = np.take_along_axis(tile, places.clip(min=0), 1)
+            taken[places < 0] = -np.inf
+            both = np.concatenate([scores, taken], axis=1)
+            indices = np.concatenate([best, np.where(places < 0, NONE, places + start)], axis=1)
+            kept = _largest(both, depth)
+            scores, best = (np.take_along_axis(each, kept, 1) for each in (both, indices))
+        return np.where(np.isneginf(scores), NONE, best)
+
+    def _on_device(self, queries: NDArray[np.float32], rows: Indices, columns: Indices, depth: int) -> Indices:
+        import torch
+
+        asked = torch.from_numpy(queries).to(self.device)
+        rows_there, columns_there = (torch.from_numpy(each).to(self.device) for each in (rows, columns))
+        best = torch.full((len(queries), depth), NONE, device=self.device)
+        scores = torch.full((len(queries), depth), -torch.inf, device=self.device)
+        for start in range(0, len(self.pool), TILE):
+            tile = asked @ self._searched[start : start + TILE].T
+            inside = (columns_there >= start) & (columns_there < start + TILE)
+            tile[rows_there[inside], columns_there[inside] - start] = -torch.inf
+            top = tile.topk(min(depth, tile.shape[1]), dim=1)
+            both = torch.cat([scores, top.values], dim=1)
+            kept = both.topk(depth, dim=1)
+            scores, best = kept.values, torch.cat([best, top.indices + start], dim=1).gather(1, kept.indices)
+        found: Indices = torch.where(scores.isneginf(), NONE, best).cpu().numpy()
+        return found
+
+
+class LexicalSearch:
+    """Search for the texts with the highest BM25 score for a query. A text that has no word of the query is not found.
+
+    Args:
+        texts: all texts.
+        pool: the indices of the texts to search among, in ascending order; None for all texts.
+    """
+
+    def __init__(self, texts: Sequence[str], pool: Indices | None = None) -> None:
+        self._index = BM25.of(texts)
+        self._by_word = self._index.weights.T.tocsr()
+        self._is_searched = np.ones(len(texts), bool)
+        if pool is not None:
+            self._is_searched = np.isin(np.arange(len(texts)), pool)
+
+    def search(self, queries: Sequence[str], excluded: Sequence[Indices], depth: int) -> BestTexts:
+        """Return the `depth` texts with the highest BM25 scores for each query. If scores are equal, the lower index is
+        first.
+
+        Args:
+            excluded: for each query, the indices of the texts to leave out.
+            depth: the number of texts to return for a query; there are fewer if not so many have a word of it.
+        """
+        indices = np.full((len(queries), depth), NONE, np.int64)
+        scores = np.full((len(queries), depth), -np.inf)
+        for row, ((found, values), barred) in enumerate(zip(self._scored(queries), excluded, strict=True)):
+            allowed = (values > 0) & self._is_searched[found] & ~np.isin(found, barred)
+            found, values = found[allowed], values[allowed]
+            best = top_indices(values, depth, -found)
+            indices[row, : len(best)], scores[row, : len(best)] = found[best], rounded(values[best])
+        return BestTexts(indices, scores)
+
+    def scores(self, queries: Sequence[str], indices: Sequence[Indices]) -> list[Scores]:
+        """Return the BM25 scores of some texts for each query; 0 for a text that has no word of the query.
+
+        Args:
+            indices: for each query, the indices of the texts to score.
+
+        Returns:
+            For each query, an array with the scores of its texts.
+        """
+        return [
+            np.array([values[found == number].sum() for number in wanted]).round(DECIMALS)
+            for (found, values), wanted in zip(self._scored(queries), indices, strict=True)
+        ]
+
+    def _scored(self, queries: Sequence[str]) -> Iterator[tuple[Indices, Scores]]:
+        """Yield, for each query, the indices and the BM25 scores of all texts that have a word of the query."""
+        product = BM25.counts(queries, self._index.vocabulary) @ self._by_word
+        for row in range(len(queries)):
+            part = slice(product.indptr[row], product.indptr[row + 1])
+            yield product.indices[part], product.data[part]
+
+
+def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], indices: Indices) -> Scores:
+    """Return the cosine similarities of each of m queries with r texts, (m, r) float64, rounded to 6 decimals.
+
+    Args:
+        queries: the vectors of the queries, which are unit vectors, (m, d), where d is their dimension.
+        vectors: the unit vectors of all N texts, (N, d).
+        indices: for each query, the indices of the texts to compare with it, (m, r). -1 (NONE) stands for no text; its
+            similarity is -inf.
+    """
+    found = np.full(indices.shape, -np.inf)
+    for start in range(0, len(queries), TOGETHER):
+        part = slice(start, start + TOGETHER)
+        gathered = vectors[indices[part].clip(min=0)].astype(np.float64)
+        found[part] = rounded(np.matmul(gathered, queries[part, :, None].astype(np.float64))[..., 0])
+    return np.where(indices < 0, -np.inf, found)
+
+
+def ordered(indices: Indices, scores: Scores, depth: int) -> BestTexts:
+    """Return the best `depth` texts of each query, highest score first; if scores are equal, the lower index is first.
+
+    Args:
+        indices: the indices of r texts for each of m queries, in any order, (m, r).
+        scores: the scores of these texts, (m, r).
+        depth: the number of texts to return for a query; at most r are returned.
+    """
+    order = np.lexsort((indices, -scores), axis=1)[:, :depth]
+    return BestTexts(np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1))
+
+
+def _largest(scores: NDArray[np.float32], count: int) -> Indices:
+    """Return the column indices of the `count` largest values in each of m rows, in any order, (m, count).
+
+    If there are fewer than `count` columns, return all of them.
+    """
+    if count >= scores.shape[1]:
+        return np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    return np.argpartition(scores, scores.shape[1] - count, axis=1)[:, scores.shape[1] - count :]
+
+
+def _first_true(mask: NDArray[np.bool_], width: int) -> Indices:
+    """Return the column indices of the True values in each of m rows, in ascending order, (m, width).
+
+    Args:
+        mask: the rows.
+        width: the largest number of True values in a row. A row with fewer of them is filled up with -1 (NONE).
+    """
+    places = np.full((len(mask), width), NONE, np.int64)
+    rows, columns = np.nonzero(mask)
+    firsts = np.searchsorted(rows, np.arange(len(mask)))
+    places[rows, np.arange(len(rows)) - firsts[rows]] = columns
+    return places

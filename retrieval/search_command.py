@@ -1,0 +1,231 @@
+"""`clearspan search`: the texts of a collection that queries find.
+
+    queries -> vectors, by the model that made the dataset -> exact search (`collection`), or an index -> hits
+
+Queries are embedded as by sentence-transformers' `encode_query`: with the model's query prompt before each query.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge, Le
+
+from clearspan.common import plugins, terminal
+from clearspan.common.catalog import COMMANDS
+from clearspan.common.command import Result
+from clearspan.common.compute import Compute
+from clearspan.common.encoder.prompts import PROMPT, QUERY, Prompts, quoted_prompt
+from clearspan.common.flags import as_printed
+from clearspan.common.options import Flag, Json
+from clearspan.common.queries import Query, read_queries
+from clearspan.common.terminal import warn
+from clearspan.retrieval.answers import Answers
+from clearspan.retrieval.collection import Collection, check_queries
+from clearspan.retrieval.collection_command import CollectionCommand
+from clearspan.retrieval.hits import Hit
+from clearspan.retrieval.ranking import DEPTH, HYBRID_WEIGHT
+from clearspan.retrieval.where import Condition, ConditionError
+
+INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
+"""Choices of --index, and the parts that search them."""
+WIDTH = 300
+"""Number of characters of a text that are printed; JSON holds all of it."""
+QUERIES = (
+    "file of queries: one per line, or csv, tsv or jsonl with the field query and, to print the rank of the right "
+    "text, text or id"
+)
+WHERE = "search only texts whose stored fields meet a condition, e.g. \"year > 2020 and lang = 'de'\""
+APPROXIMATE = "search with an approximate index, which is built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
+BESIDE = (
+    "combine the model with BM25, which needs stored texts. W: weight of the model, from 0 (BM25 alone) to 1; without "
+    f"W {HYBRID_WEIGHT} (default: the weight that the folder of `adapt` names, else the model alone)"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search(CollectionCommand):
+    """The command `search`: finds, for each query, the texts of the collections that match it best.
+
+    Attributes:
+        words, query, queries: queries from the positional arguments, from `--query`, and from a file. All are searched.
+        prompt_name: the name of the model's prompt to put before each query; None for the prompt that the collection
+            names, or for the model's query prompt if it names none.
+        where: a condition on the stored fields that hits must fulfill, such as "year > 2020"; None for no condition.
+        top: the number of hits of each query.
+        index: the library of the approximate index to search; None for an exact search.
+        hybrid: the weight of the model's score when it is combined with BM25, 0 to 1; None for the weight that the
+            collection names. If the collection names none, the model searches without BM25.
+        json: if true, the result is printed as JSON.
+    """
+
+    summary: ClassVar[str] = COMMANDS["search"].summary
+    description: ClassVar[str] = (
+        "Search a collection of texts: with the model that made its vectors, with BM25, or with both."
+    )
+    example: ClassVar[str] = 'clearspan search data/vectors "How do owls hunt?" --model runs/mine/model --top 5'
+
+    words: Annotated[tuple[str, ...], Flag("texts to search for, each in quotes", "QUERY", positional=True)] = ()
+    query: Annotated[tuple[str, ...], Flag("text to search for; may be repeated", "TEXT")] = ()
+    queries: Annotated[Sequence[Query], Flag(QUERIES, "FILE", parse=read_queries, path=True)] = ()
+    prompt_name: Annotated[str | None, Flag(PROMPT.format("query", QUERY), "NAME")] = None
+    where: Annotated[str | None, Flag(WHERE, "CONDITION")] = None
+    top: Annotated[int, Flag("number of hits of each query", "N"), Ge(1)] = 10
+    index: Annotated[str | None, Flag(APPROXIMATE, choices=tuple(INDEXES))] = None
+    hybrid: Annotated[float | None, Flag(BESIDE, "W", const=HYBRID_WEIGHT), Ge(0), Le(1)] = None
+    json: Json = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model is not None:
+            Prompts.read(Path(self.model)).of_side(QUERY, self.prompt_name)
+        if not self.texts:
+            raise ValueError("no query: write one after the folder, or pass `queries` FILE")
+        check_queries(self.texts)
+        if self.where is not None:
+            try:
+                Condition.parse(self.where)
+            except ConditionError as error:
+                raise ValueError(f"`where`: {error}") from None
+        has_answers = any(query.has_answer for query in self.queries)
+        given = {"hybrid": self.hybrid is not None, "where": self.where is not None, "queries": has_answers}
+        for name in ("hybrid", "where", "queries"):
+            if given[name] and self.index:
+                raise ValueError(f"`{name}` scores every text: leave out `index`")
+
+    @property
+    def asked(self) -> list[Query]:
+        return [*map(Query, (*self.words, *self.query)), *self.queries]
+
+    @property
+    def texts(self) -> list[str]:
+        return [query.text for query in self.asked]
+
+    def run(self) -> "SearchResults":
+        """Search the collections.
+
+        Raises:
+            UsageError: an option cannot be used with these collections.
+            PipelineError: a dataset holds no vectors, or the model is not the one that made them.
+            ManifestError, ShardError: a dataset is damaged.
+        """
+        self.use_store()
+        collection = self.opened(keep=False)
+        weight = collection.weight if self.hybrid is None else self.hybrid
+        if (weight or self.index) and collection.model is not None and collection.compute.message:
+            warn(collection.compute.message)
+        if self.index:
+            search_index = plugins.load_function(INDEXES[self.index], "a function that searches an index")
+            vectors, similarity = collection.embed(self.texts, self.prompt_name)
+            hits = search_index(collection.texts, similarity, vectors, self.top, self.quiet)
+            return self._results(collection, hits, None, 1.0)
+        has_answers = any(query.has_answer for query in self.asked)
+        depth = max(self.top, DEPTH) if has_answers else self.top
+        ranked = collection.ranked(self.texts, depth, weight=weight, where=self.where, prompt_name=self.prompt_name)
+        answers = Answers.of(collection.texts, self.asked, ranked) if has_answers else None
+        hits = collection.texts.hits([(rows[: self.top], scores[: self.top]) for rows, scores in ranked])
+        return self._results(collection, hits, answers, weight)
+
+    def _results(
+        self, collection: Collection, hits: list[list[Hit]], answers: Answers | None, weight: float
+    ) -> "SearchResults":
+        made: dict[str, Any] = {"weight": weight}
+        if weight:
+            prompts = collection.prompts
+            made |= {"compute": collection.compute, "prompt": collection.query_prompt(self.prompt_name)}
+            made["vectors_prompt"] = collection.vectors_prompt
+            made["unused"] = "" if self.prompt_name or collection.prompt_name else prompts.unused(QUERY)
+        return SearchResults(collection.folders, self.texts, hits, answers, **made)
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchResults(Result):
+    """Result of the command `search`: the hits of each query.
+
+    Attributes:
+        folders: the folders of the collections.
+        queries: the texts of the queries.
+        hits: for each query, its hits, best first.
+        answers: the ranks of the right texts; None if no query names its right text.
+        weight: the weight of the model's score when combined with BM25, from 0 (BM25 alone) to 1 (the model alone).
+        compute: device and precision with which queries were embedded; None if they were not embedded.
+        prompt: the prompt that was put before each query; "" for none.
+        vectors_prompt: the prompt that was put before each text when the vectors were made; "" for none.
+        unused: a warning that the model has a query prompt that was not used; "" if there is nothing to warn about.
+    """
+
+    folders: Sequence[str]
+    queries: Sequence[str]
+    hits: list[list[Hit]]
+    answers: Answers | None = None
+    weight: float = 1.0
+    compute: Compute | None = None
+    prompt: str = ""
+    vectors_prompt: str = ""
+    unused: str = ""
+
+    def to_json(self) -> str:
+        pairs = zip(self.queries, self.hits, strict=True)
+        results: list[dict[str, Any]] = [
+            {"query": query, "hits": [dataclasses.asdict(hit) for hit in hits]} for query, hits in pairs
+        ]
+        made: dict[str, Any] = {"vectors": self.folders[0], "collections": list(self.folders), "weight": self.weight}
+        if self.compute:
+            made |= {"device": self.compute.device, "precision": self.compute.precision}
+            made |= {"prompt": self.prompt, "vectors_prompt": self.vectors_prompt}
+        if self.answers:
+            for result, rank in zip(results, self.answers.ranks, strict=True):
+                result["rank"] = rank
+            of_queries = {"mrr": self.answers.mrr, "judged": self.answers.num_judged, "depth": DEPTH}
+            made["answers"] = {**of_queries, "missing": self.answers.num_missing}
+        return json.dumps({**made, "results": results})
+
+    def __str__(self) -> str:
+        lines = []
+        for number, (query, hits) in enumerate(zip(self.queries, self.hits, strict=True)):
+            rank = self.answers.ranks[number] if self.answers else None
+            lines += [query if rank is None else f"{query} (the right text ranks {rank:,})", self._hits(hits)]
+        if self.answers:
+            lines.append(str(self.answers))
+        if self.compute:
+            lines.append(f"queries {self.compute}")
+        if self.weight < 1:
+            both = f"the model's, weight {self.weight:g}, and BM25's, in deviations from their means"
+            lines.append(f"scores: {both if self.weight else 'BM25 alone'}")
+        if self.prompt or self.vectors_prompt or self.unused:
+            lines.append(
+                f"{quoted_prompt(self.prompt)} before each query, {quoted_prompt(self.vectors_prompt)} before each text"
+            )
+        if self.unused:
+            lines.append(as_printed(self.unused))
+        return "\n".join(lines)
+
+    def _hits(self, hits: Sequence[Hit]) -> str:
+        """Return the hits of one query as text, as wide as the terminal: scores, and beside them places and texts."""
+        rows = [(f"{hit.score:.4f}", self._paragraphs(hit)) for hit in hits]
+        return terminal.hanging(rows, terminal.width()) if hits else "  no hit"
+
+    def _paragraphs(self, hit: Hit) -> Iterator[str]:
+        """Yield the place of a text in the inputs, its stored fields except the id, and its beginning."""
+        place = hit.source if hit.record is None else f"{hit.source}:{hit.record}"
+        inside = f" in {hit.collection}" if len(self.folders) > 1 else ""
+        yield f"{place}, {hit.id_field or 'id'} {_short(hit.name)}{inside}"
+        fields = {name: value for name, value in hit.fields.items() if name != hit.id_field and value not in (None, "")}
+        if fields:
+            yield "; ".join(f"{name}: {_short(value)}" for name, value in fields.items())
+        if hit.text:
+            yield terminal.shortened(hit.text, WIDTH)
+
+
+def _short(value: Any) -> str:
+    return terminal.shortened(str(value), 60)
+
+
+main = Search.main
+
+
+if __name__ == "__main__":
+    sys.exit(main())
