@@ -249,7 +249,7 @@ def _places(count: int, number: int, length: int) -> list[set[int]]:
         ("subs", {"unit": "char"}, "`unit` char: choose token, word"),
         ("subs", {"subs": 0.0}, "`subs` must be above 0, not 0.0"),
         ("subs", {"del_word": 1.5}, "`del_word` must be at most 1"),
-        ("subs", {"subs": float("nan")}, "`subs` must be above 0, not 0.0"),
+        ("subs", {"subs": float("nan")}, "`subs` must be at most 1, not nan"),
         ("del-span", {"del_spans": 0}, "`del_spans` must be at least 1"),
         ("del-span", {"del_spans": 30}, "`del_spans` 30: spans of"),
         ("reorder", {"reorder_pairs": 11}, "`reorder_pairs` 11: pairs of"),

@@ -1,6 +1,7 @@
 """`python -m pipelines`: usage, summaries, progress."""
 
 import errno
+import importlib.util
 import io
 import json
 import os
@@ -12,7 +13,6 @@ import pytest
 
 from clearspan.common import files
 from clearspan.common.errors import PipelineError
-from clearspan.pipelines import errors
 from clearspan.pipelines.errors import InputChangedError, ModelFailedError, carried_error, carrying_errors
 from clearspan.pipelines.execution import progress
 from clearspan.pipelines.execution.runners import num_processes
@@ -60,7 +60,7 @@ def test_the_missing_extra_of_languages_is_named(
     def not_installed(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(errors.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(metadata, "version", not_installed)
     filters.detector.cache_clear()
     language.identifier.cache_clear()

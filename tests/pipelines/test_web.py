@@ -1,6 +1,7 @@
 """Web archives: each page once, skipped records counted, damaged ones rejected with their place."""
 
 import gzip
+import importlib.util
 import re
 import tracemalloc
 import zlib
@@ -12,7 +13,6 @@ import zstandard
 from fastwarc.warc import WarcRecordType
 
 from clearspan.common.errors import PipelineError
-from clearspan.pipelines import errors
 from clearspan.pipelines.readers import read_splits
 from clearspan.pipelines.records import Input, ReadOptions, Record, Split
 from clearspan.pipelines.units.plan import cut, describe
@@ -274,7 +274,7 @@ def test_a_run_counts_pages_skipped_records_and_damage(direct, pages: list[str],
 
 def test_the_missing_extra_is_named(direct, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.warc.gz").write_bytes(members([info()]))
-    monkeypatch.setattr(errors.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     outcome = direct("--input", tmp_path / "a.warc.gz")
     mend = "a web archive needs fastwarc, resiliparse: in a clone, pip install -c constraints.txt -e '.[web]'"
     assert (outcome.code, outcome.err.splitlines()) == (1, [f"pipelines: {tmp_path / 'a.warc.gz'}: {mend}"])
