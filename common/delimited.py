@@ -1,4 +1,6 @@
-"""Infer the delimiter of a csv or tsv table, and whether its cells may be quoted.
+"""Dialect of a csv or tsv table: its delimiter, whether its cells may be quoted, and the lines before its rows.
+
+    first lines, and the whole file if needed -> Dialect -> rows    (datasets, --exclude, queries, data of evaluation)
 
     .csv    the delimiter is the comma, semicolon, vertical bar or tab that splits most rows into as many cells as the
             first row; cells may be quoted (RFC 4180), except that a tab is treated as in a .tsv
@@ -9,6 +11,7 @@
 """
 
 import csv
+import dataclasses
 import io
 import itertools
 import re
@@ -43,6 +46,70 @@ _ALL_QUOTED = re.compile(rb'(?:"[^"\t\r\n]+"\t)+"[^"\t\r\n]+"\r?\n?\Z')
 def quoted(delimiter: str) -> Form:
     """Return the options of `csv.reader` for a table whose cells may be quoted."""
     return {"delimiter": delimiter, "strict": True}
+
+
+class RowError(ValueError):
+    """A row of a table cannot be parsed. The message is the reason.
+
+    Attributes:
+        line: the number of the row's first line, from 1.
+    """
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """The way in which the rows of a table of text are written.
+
+    Attributes:
+        form: options of `csv.reader`.
+        num_declared: number of first lines that are no rows: 1 if the first line declares the delimiter for Excel.
+    """
+
+    form: Form
+    num_declared: int = 0
+
+    @classmethod
+    def of(cls, head: Sequence[str], is_tsv: bool, parts: Callable[[], Iterable[bytes]]) -> "Dialect":
+        """Infer the dialect of a table.
+
+        Args:
+            head: the first lines of the table, each with its line break.
+            is_tsv: whether the delimiter is known to be a tab.
+            parts: function that returns the whole file in UTF-8, in parts of any size. It is called only if the
+                delimiter is a tab, to decide whether quotes enclose cells.
+        """
+        return cls(form_of(head, is_tsv, lambda: are_quotes(parts())), int(bool(declared_delimiter(head))))
+
+    def first_rows(self, head: Sequence[str]) -> list[list[str]]:
+        """Return the cells of the first rows that can be parsed and are not blank.
+
+        Args:
+            head: the first lines of the table, each with its line break.
+        """
+        return readable_rows(head[self.num_declared :], self.form)
+
+    def rows(self, lines: Sequence[str], **options: Any) -> Iterator[tuple[int, list[str]]]:
+        """Yield the number of the first line, from 1, and the cells of each row. A blank line is a row without cells.
+
+        Args:
+            lines: all lines of the table, each with its line break.
+            options: further options of `csv.reader`.
+
+        Raises:
+            RowError: a row cannot be parsed.
+        """
+        rows = csv.reader(lines[self.num_declared :], **self.form, **options)
+        number = first = self.num_declared + 1
+        try:
+            for cells in rows:
+                yield number, cells
+                number = first + rows.line_num
+        except csv.Error as error:
+            raise RowError(number, fault(error)) from None
 
 
 def parse(lines: Iterator[str], form: Form) -> list[str] | None:

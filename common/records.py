@@ -1,6 +1,5 @@
 """Read lines, tables and JSON lines of UTF-8 text, with errors that name the file and the line."""
 
-import csv
 import io
 import itertools
 import json
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common import compressions, line_ends
-from clearspan.common.delimited import are_quotes, declared_delimiter, fault, form_of
+from clearspan.common.delimited import Dialect, RowError
 
 HEAD_LINES = 1000
 """Lines of a table from which its delimiter is inferred."""
@@ -76,17 +75,12 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """
     lines = [f"{line}\n" for line in read_lines(path, end_with_cr=line_ends.rows_end_with_cr)]
     is_tsv = path.suffix.lower() == ".tsv"
-    form = form_of(lines[:HEAD_LINES], is_tsv, lambda: are_quotes(line.encode("utf-8", "replace") for line in lines))
-    rows = csv.reader(lines, **form)
-    number = 1
+    dialect = Dialect.of(lines[:HEAD_LINES], is_tsv, lambda: (line.encode("utf-8", "replace") for line in lines))
     try:
-        for fields in rows:
-            if number > 1 or not declared_delimiter(lines):
-                yield number, fields
-            number = rows.line_num + 1
-    except csv.Error as error:
+        yield from dialect.rows(lines)
+    except RowError as error:
         raise DataError(
-            f"{path}:{number}: not a csv row ({fault(error)}): enclose a text that contains quotes or line breaks in "
+            f"{path}:{error.line}: not a csv row ({error}): enclose a text that contains quotes or line breaks in "
             "quotes, and double its own quotes"
         ) from None
 

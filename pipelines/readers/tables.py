@@ -18,14 +18,11 @@ from typing import BinaryIO, cast
 
 from clearspan.common.delimited import (
     TABLE_SUFFIXES,
+    Dialect,
     Form,
-    are_quotes,
-    declared_delimiter,
     fault,
-    form_of,
     is_carriage_return,
     parse,
-    readable_rows,
 )
 from clearspan.common.errors import PipelineError
 from clearspan.common.line_ends import rows_end_with_cr, with_lf
@@ -105,11 +102,10 @@ def _open_table(stream: BinaryIO, name: str, reading: ReadOptions) -> tuple[Iter
         PipelineError: the header cannot be read or looks like a text, or the columns are missing or ambiguous.
     """
     lines = _Lines(stream)
-    form = form_of(lines.head, ".tsv" in suffixes_of(name), lambda: are_quotes(lines.parts(reading.is_head)))
-    is_declared = bool(declared_delimiter(lines.head))
-    head = readable_rows(lines.head[is_declared:], form)
-    rows = _rows(lines, name, form, reading.max_bytes)
-    if is_declared:
+    dialect = Dialect.of(lines.head, ".tsv" in suffixes_of(name), lambda: lines.parts(reading.is_head))
+    head = dialect.first_rows(lines.head)
+    rows = _rows(lines, name, dialect.form, reading.max_bytes)
+    for _ in range(dialect.num_declared):
         next(rows)
     if not head:
         return rows, [], []

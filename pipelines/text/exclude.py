@@ -29,11 +29,8 @@ from clearspan.common.delimited import (
     DELIMITERS,
     TABLE_SUFFIXES,
     TABS,
-    Form,
-    are_quotes,
-    declared_delimiter,
-    fault,
-    form_of,
+    Dialect,
+    RowError,
 )
 from clearspan.common.errors import PipelineError
 from clearspan.common.terminal import warn
@@ -285,13 +282,11 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
     if type_suffix(path) in TABLE_SUFFIXES:
         rows = list(lines)
         is_tsv = type_suffix(path) == ".tsv"
-        form = form_of(first, is_tsv, lambda: are_quotes(row.encode("utf-8", "replace") for row in rows))
-        if declared_delimiter(first):
-            del rows[0]
-        if form != TABS:
-            yield from _csv_texts(path, rows, form)
+        dialect = Dialect.of(first, is_tsv, lambda: (row.encode("utf-8", "replace") for row in rows))
+        if dialect.form != TABS:
+            yield from _csv_texts(path, rows, dialect)
             return
-        lines = iter(rows)
+        lines = iter(rows[dialect.num_declared :])
     else:
         delimiter = _delimiter(first)
     labels = _labels(first)
@@ -336,15 +331,15 @@ def _without_labels(line: str, at_start: bool, at_end: bool) -> str:
     return text
 
 
-def _csv_texts(path: str, lines: Sequence[str], form: Form) -> Iterator[str]:
-    rows = csv.reader(lines, **form, skipinitialspace=form["delimiter"] != "\t")
+def _csv_texts(path: str, lines: Sequence[str], dialect: Dialect) -> Iterator[str]:
+    delimiter = dialect.form["delimiter"]
     try:
-        for row in rows:
+        for _, row in dialect.rows(lines, skipinitialspace=delimiter != "\t"):
             yield from row  # cells first: a document is reported with the first text that it contains
             if len(row) > 1:  # the row may be one sentence with commas
-                yield form["delimiter"].join(row)
-    except csv.Error as error:
-        raise PipelineError(f"`exclude` {path}: line {rows.line_num}: {fault(error)}: correct its quotes") from None
+                yield delimiter.join(row)
+    except RowError as error:
+        raise PipelineError(f"`exclude` {path}: line {error.line}: {error}: correct its quotes") from None
 
 
 def _json_strings(line: str) -> list[str] | None:

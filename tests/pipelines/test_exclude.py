@@ -434,7 +434,7 @@ def test_a_hole_in_a_list_is_damage(tmp_path: Path, name: str) -> None:
         (
             "quote.csv",
             'one,two\n"three,four\nfive,six\n',
-            "quote.csv: line 3: unexpected end of data: correct its quotes",
+            "quote.csv: line 2: unexpected end of data: correct its quotes",
         ),
         ("quote.csv", 'a,b\n"three" four,five\nsix,seven\n', "quote.csv: line 2: ',' expected after"),
     ],
