@@ -22,7 +22,7 @@ from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.readers.columns import DEFAULT
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 
-LOOKED_AT = 1000
+FIRST_RECORDS = 1000
 """Number of first records from which the types of the fields to store are inferred."""
 
 
@@ -101,7 +101,7 @@ class EmbeddedTexts:
         """
         if not reading.keep:
             return self
-        records = first_records(inputs.root, inputs.files, reading, LOOKED_AT, any_format=True)
+        records = first_records(inputs.root, inputs.files, reading, FIRST_RECORDS, any_format=True)
         title = self._title_in(records) if self.title_field == AUTO else self.title_field
         known = dict(self.kept)
         words = [word if word not in known else f"{word}:{known[word]}" for word in self.keep_fields]
@@ -126,7 +126,7 @@ class EmbeddedTexts:
                 return title
         raise PipelineError(f"`title_field`: the records have none of {', '.join(TITLES)}: name the field of the title")
 
-    def of(self, record: Record, counts: Counts) -> Text | None:
+    def build(self, record: Record, counts: Counts) -> Text | None:
         """Return the text of a record, with its title. If the text is empty, count the record as filtered and return
         None.
 

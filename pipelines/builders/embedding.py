@@ -108,7 +108,7 @@ class VectorWorker:
         Raises:
             ModelFailedError: the model cannot embed the texts; the message says why.
         """
-        texts = counter.made(records, lambda record: self.texts.of(record, counter.counts))
+        texts = counter.made(records, lambda record: self.texts.build(record, counter.counts))
         if self.chunk_tokens is not None:
             texts = self._chunked(texts, counter)
         ahead: deque[_Window] = deque()

@@ -24,7 +24,7 @@ from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 
 OPTION = "group_field"
-LOOKED_AT = 1000
+FIRST_RECORDS = 1000
 """Number of first records that are searched for the field. At least one of them must have it."""
 
 
@@ -39,7 +39,7 @@ def check_field(field: str, inputs: Inputs, reading: ReadOptions) -> None:
         inputs: the input files.
         reading: the rules by which the readers find records in the inputs.
     """
-    records = first_records(inputs.root, inputs.files, reading, LOOKED_AT, any_format=True)
+    records = first_records(inputs.root, inputs.files, reading, FIRST_RECORDS, any_format=True)
     for record in records:
         with contextlib.suppress(RecordError):
             if group_of(record, field):

@@ -7,7 +7,7 @@
     5. batch(examples)     -> a record batch of about 1 MiB of token ids, with the dataset's columns
 
 A reader hands in one record at a time, and `units.unit` takes one record batch at a time: between them are the
-generators `examples` (steps 3 to 5) and `texts` (steps 1 and 2). Records that are dropped are counted where it happens.
+generators `texts` (step 1), `tokenized` (2 and 3) and `examples` (4 and 5). What is dropped is counted where it ends.
 
 An id is a hash of the prepared text's bytes. A text therefore has the same id however the corpus is divided into files.
 To find duplicates and to choose held-out texts, prepared texts are compared without regard to white space, letter case

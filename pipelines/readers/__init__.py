@@ -257,38 +257,28 @@ def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
 
 
 def _records(root: str, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
-    """Yield the records of a split of a file.
+    """Yield the records of a split of a file. If the file's format does not number its records, they get numbers from
+    1.
 
     Args:
         root: the folder that the names of the inputs are relative to.
         stream: the content of the whole file, decompressed.
         reading: the rules for finding records.
-    """
-    encoding = _encoding(root, split, reading)
-    records = _numbered(transcoded(stream, encoding), split, reading, storage.join(root, split.input.name))
-    if names := columns.dotted(reading):
-        records = columns.with_nested(records, names)
-    yield from encodings.with_encoding(records, encoding) if reading.encoding == AUTO else records
-
-
-def _numbered(stream: BinaryIO, split: Split, reading: ReadOptions, path: str) -> Iterator[Record]:
-    """Yield the records of a split of a file. If the file's format does not number its records, they get numbers from
-    1.
-
-    Args:
-        stream: the content of the whole file, decompressed and in UTF-8.
-        reading: the rules for finding records.
-        path: the path of the file, for error messages.
 
     Raises:
         PipelineError: a format of the user's own raises an error, or yields something other than records.
     """
-    file_format = format_named(split.input.format)
-    with naming_own_format(split.input.format, path, split.input.compression):
-        records = file_format.read(stream, split, reading)
-        if split.input.format not in built_in():
+    entry, encoding = split.input, _encoding(root, split, reading)
+    file_format, nested = format_named(entry.format), columns.dotted(reading)
+    with naming_own_format(entry.format, storage.join(root, entry.name), entry.compression):
+        records = file_format.read(transcoded(stream, encoding), split, reading)
+        if entry.format not in built_in():
             records = map(_checked, records)
-        yield from records if file_format.is_numbered else _with_numbers(records)
+        if not file_format.is_numbered:
+            records = _with_numbers(records)
+        if nested:
+            records = columns.with_nested(records, nested)
+        yield from encodings.with_encoding(records, encoding) if reading.encoding == AUTO else records
 
 
 def _with_numbers(records: Iterable[Record]) -> Iterator[Record]:

@@ -24,7 +24,7 @@ from clearspan.pipelines.readers.streams import (
 from clearspan.pipelines.suffixes import COMPRESSED, TARS, suffixes_of
 from clearspan.shards import storage
 
-LOOK_BYTES = 1 << 16
+FIRST_BYTES = 1 << 16
 """Number of first bytes of a file from which its format is inferred."""
 ABOUT = re.compile(r"(licen[sc]es?|readme|copying|citation|notice)(?![a-z])", re.IGNORECASE)
 """Pattern of the names of files that describe a dataset and hold no data."""
@@ -160,8 +160,8 @@ def detect_format(stream: BinaryIO, path: str, encoding: str | None = None) -> t
 
 
 def _head(content: BinaryIO) -> FirstBytes:
-    data = content.read(LOOK_BYTES)
-    return FirstBytes(data, is_whole=len(data) < LOOK_BYTES)
+    data = content.read(FIRST_BYTES)
+    return FirstBytes(data, is_whole=len(data) < FIRST_BYTES)
 
 
 def _of_name(suffixes: tuple[str, ...]) -> Format | None:

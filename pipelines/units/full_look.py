@@ -55,7 +55,7 @@ def look_at_all(
 
     def made(record: Record) -> Text | None:
         try:
-            return texts.of(record, counter.counts)
+            return texts.build(record, counter.counts)
         except FieldError as problem:
             wrong.setdefault(problem.field, f"{record.source}: {problem}")
             raise

@@ -16,7 +16,7 @@ from clearspan.common.progress import counted
 from clearspan.pipelines.counter import NUM_EXAMPLES, Counts, MissingFieldError, RecordError, encoding_advice
 from clearspan.pipelines.readers import first_records, open_content
 from clearspan.pipelines.readers.formats import PLAIN_TEXT
-from clearspan.pipelines.readers.sniff import LOOK_BYTES, is_utf8
+from clearspan.pipelines.readers.sniff import FIRST_BYTES, is_utf8
 from clearspan.pipelines.records import Input, ReadOptions, Record
 from clearspan.shards import storage
 
@@ -89,8 +89,8 @@ def _check_encodings(root: str, entries: Sequence[Input], reading: ReadOptions, 
 
     def begins_wrong(name: str) -> bool:
         with open_content(root, by_name[name]) as stream:
-            head = stream.read(LOOK_BYTES)
-        return not is_utf8(head, is_whole=len(head) < LOOK_BYTES)
+            head = stream.read(FIRST_BYTES)
+        return not is_utf8(head, is_whole=len(head) < FIRST_BYTES)
 
     wrong = [
         name for name, is_wrong in zip(by_name, storage.each(root, begins_wrong, by_name), strict=True) if is_wrong

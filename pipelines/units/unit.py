@@ -1,8 +1,15 @@
 """Processing of a work unit, from its splits of the input files to published shards and a result file.
 
-    1. records -> examples -> a shard in a temporary folder -> read back and published; then the next shard
-    2. bad records, and examples that hold an excluded text -> lists in `_rejected` and `_excluded`
-    3. the counts, and the hashes of all files that were written -> the unit's result in `_done`
+    1. read_splits          bytes of the splits -> records, one at a time    a class for each format, `readers`
+    2. counter.readable     records that a reader leaves out are counted
+    3. worker.build         a record -> its texts, pictures or clips         the builder's own, with its filters
+    4. worker.examples      those of many records -> record batches          `builders.text`, `.labeled`, `.embedding`
+    5. collected.add        hashes by which examples are compared leave the batches
+    6. shards.write         batches -> a shard in a temporary folder -> read back and published; then the next shard
+    7. lists of bad records and of excluded examples, counts, hashes of all files -> the unit's result in `_done`
+
+Steps 1 to 4 are generators: a step asks the one before it, so that a unit needs the memory of a few batches. A record
+that is not kept is counted where it ends: as filtered for a reason, or as bad (`RecordError`).
 
 The options of a run may require that examples are dropped or held out because of other examples, such as equal ones
 (`decisions`). A unit then has two stages. The first stage writes shards and a result to `_staged`. When it is decided

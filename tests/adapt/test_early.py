@@ -180,7 +180,7 @@ def test_the_fields_to_show_are_those_that_all_records_can_store(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(embedded_texts, "LOOKED_AT", 2)  # the first record of each file
+    monkeypatch.setattr(embedded_texts, "FIRST_RECORDS", 2)  # the first record of each file
     for name, owls in files.items():
         lines = [json.dumps({**record, **fields}) for record, fields in zip(records(), owls, strict=False)]
         (tmp_path / name).write_text("\n".join(lines))

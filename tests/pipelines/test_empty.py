@@ -116,8 +116,8 @@ def test_a_record_without_a_text_is_empty_for_vectors_whatever_its_title(title: 
     counts = Counts(filtered={"empty": 0})
     for number, text in enumerate((None, "", " \u3000")):
         record = Record("a.jsonl", number, {"text": text, "title": title}, b"")
-        assert texts.of(record, counts) is None and counts.filtered == {"empty": number + 1}
-    full = texts.of(Record("a.jsonl", 3, {"text": TEXT, "title": title}, b""), counts)
+        assert texts.build(record, counts) is None and counts.filtered == {"empty": number + 1}
+    full = texts.build(Record("a.jsonl", 3, {"text": TEXT, "title": title}, b""), counts)
     assert full is not None and full.model_input == (f"{title} {TEXT}" if title else TEXT)
 
 

@@ -120,7 +120,7 @@ POLISH = "Sowa poluje nocą nad cichymi polami, podczas gdy rolnicy śpią; źre
 @pytest.mark.parametrize("shift", range(4))
 def test_text_is_utf8_although_a_character_lies_across_the_end_of_the_look(shift: int, tmp_path: Path) -> None:
     line = f"{RUSSIAN} {JAPANESE[0]}\n"
-    data = ("x" * shift + line * (preflight.LOOK_BYTES // len(line))).encode()
+    data = ("x" * shift + line * (preflight.FIRST_BYTES // len(line))).encode()
     (tmp_path / "a.txt").write_bytes(data)
     entries = list(describe(str(tmp_path), {"a.txt": len(data)}, ReadOptions()))
     preflight.check_first(str(tmp_path), entries, ReadOptions(), lambda record: None, 0.001)

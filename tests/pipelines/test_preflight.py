@@ -9,7 +9,7 @@ import pytest
 from clearspan.common.errors import PipelineError
 from clearspan.pipelines.counter import MissingFieldError, RecordError
 from clearspan.pipelines.readers import FIRST_FILES, first_records
-from clearspan.pipelines.readers.sniff import LOOK_BYTES
+from clearspan.pipelines.readers.sniff import FIRST_BYTES
 from clearspan.pipelines.records import Input, ReadOptions, Record
 from clearspan.pipelines.units.plan import describe
 from clearspan.pipelines.units.preflight import check_first
@@ -163,10 +163,10 @@ def test_encodings_are_not_counted_by_file_where_some_files_hold_records(tmp_pat
 
 
 @pytest.mark.guarantee("wrong-input-fails-first")
-@pytest.mark.parametrize(("size", "ends"), [(100, True), (LOOK_BYTES - 1, False), (LOOK_BYTES, False)])
+@pytest.mark.parametrize(("size", "ends"), [(100, True), (FIRST_BYTES - 1, False), (FIRST_BYTES, False)])
 def test_only_at_the_end_of_the_look_may_a_character_be_cut(tmp_path: Path, size: int, ends: bool) -> None:
     cut = b"a" * (size - 1) + "ß".encode()[:1]
-    whole = cut + ("ß".encode()[1:] if size >= LOOK_BYTES - 1 else b"")
+    whole = cut + ("ß".encode()[1:] if size >= FIRST_BYTES - 1 else b"")
     assert bool(texts_ended(tmp_path, {"a.txt": whole})) == ends
 
 

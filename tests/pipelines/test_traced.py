@@ -179,7 +179,7 @@ def test_a_field_of_objects_is_refused_and_one_of_another_type_is_bad(
     write_jsonl(tmp_path / "a.jsonl", titled)
     assert '"meta" holds an object' in embed("--input", tmp_path / "a.jsonl", "--keep-fields", "meta").err
     write_jsonl(tmp_path / "b.jsonl", [*titled, {"text": "No year.", "year": "unknown"}])
-    monkeypatch.setattr(kind, "LOOKED_AT", 100)
+    monkeypatch.setattr(kind, "FIRST_RECORDS", 100)
     words = ["--input", tmp_path / "b.jsonl", "--max-bad-fraction", "0.1"]
     ended = embed(*words, "--keep-fields", "year", "--json")
     assert json.loads(ended.out)["bad"] == 1
