@@ -239,6 +239,7 @@ def test_each_text_of_a_row_has_the_prompt_of_its_side(monkeypatch: pytest.Monke
         assert Pairs().resolved({}).plan.prompt == expected
     assert prompts_of(("q", "d", "n"), 5, 2) == ("q", "d", "d", "n", "n")
     assert prompts_of(RowPlan(prompt=("q", "d")).prompts(False), 4, 2) == ("q", "d", "d", "d")
+    assert RowPlan(prompt=("Q", "D")).prompts(lowercase=True) == ("q", "d", "d")
 
 
 @pytest.mark.guarantee("prompts-trained")

@@ -461,11 +461,15 @@ def test_filters_of_the_same_name_in_two_modules_are_two(own_module: Callable[[s
 def test_each_filter_reads_what_the_one_before_left_and_what_they_drop_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    seen = set[str | None]()
+
     def trimming(document: FilteredText) -> bool:
         kept = [line for line in document.text.split("\n") if not line.isupper()]
         document.removed["capitals"] += document.text.count("\n") + 1 - len(kept)
         document.removed["seen"] += 1
         document.text = "\n".join(kept)
+        seen.add(document.language)
+        document.language = "sv"  # not the filter's to say
         return True
 
     def german(document: FilteredText) -> Any:
