@@ -318,7 +318,7 @@ class Collection:
         top: int = 10,
         *,
         weight: float | None = None,
-        where: str | None = None,
+        where: str | Condition | None = None,
         prompt_name: str | None = None,
     ) -> Ranked:
         """Return, for each query, the indices in `texts` of the `top` best rows, and their scores; best first.
@@ -332,7 +332,7 @@ class Collection:
             top: the maximum number of rows for each query.
             weight: weight of the model's scores, 0 to 1; BM25 has the weight 1 - `weight`. None: the collection's
                 weight.
-            where: a condition on the stored fields, which the rows must fulfill; None: all rows.
+            where: a condition on the stored fields, as a text or parsed, which the rows must fulfill; None: all rows.
             prompt_name: name of the model's prompt to put before each query, or `none` for no prompt; None: the
                 collection's default.
 
@@ -359,9 +359,9 @@ class Collection:
             except ConditionError as error:
                 raise UsageError(f"`where`: {error}") from None
 
-    def _condition(self, where: str) -> Condition:
+    def _condition(self, where: str | Condition) -> Condition:
         try:
-            condition = Condition.parse(where)
+            condition = Condition.parse(where) if isinstance(where, str) else where
             condition.check_fields(self.fields)
         except ConditionError as error:
             raise UsageError(f"`where`: {error}") from None

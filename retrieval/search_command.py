@@ -6,6 +6,7 @@ Queries are embedded as by sentence-transformers' `encode_query`: with the model
 """
 
 import dataclasses
+import functools
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -85,16 +86,19 @@ class Search(CollectionCommand):
         if not self.texts:
             raise ValueError("no query: write one after the folder, or pass `queries` FILE")
         check_queries(self.texts)
-        if self.where is not None:
-            try:
-                Condition.parse(self.where)
-            except ConditionError as error:
-                raise ValueError(f"`where`: {error}") from None
         has_answers = any(query.has_answer for query in self.queries)
-        given = {"hybrid": self.hybrid is not None, "where": self.where is not None, "queries": has_answers}
+        given = {"hybrid": self.hybrid is not None, "where": self.condition is not None, "queries": has_answers}
         for name in ("hybrid", "where", "queries"):
             if given[name] and self.index:
                 raise ValueError(f"`{name}` scores every text: leave out `index`")
+
+    @functools.cached_property
+    def condition(self) -> Condition | None:
+        """The condition `where`, parsed once for the check of the option and for the search."""
+        try:
+            return None if self.where is None else Condition.parse(self.where)
+        except ConditionError as error:
+            raise ValueError(f"`where`: {error}") from None
 
     @property
     def asked(self) -> list[Query]:
@@ -124,7 +128,7 @@ class Search(CollectionCommand):
             return self._results(collection, hits, None, 1.0)
         has_answers = any(query.has_answer for query in self.asked)
         depth = max(self.top, DEPTH) if has_answers else self.top
-        ranked = collection.ranked(self.texts, depth, weight=weight, where=self.where, prompt_name=self.prompt_name)
+        ranked = collection.ranked(self.texts, depth, weight=weight, where=self.condition, prompt_name=self.prompt_name)
         answers = Answers.of(collection.texts, self.asked, ranked) if has_answers else None
         hits = collection.texts.hits([(rows[: self.top], scores[: self.top]) for rows, scores in ranked])
         return self._results(collection, hits, answers, weight)

@@ -11,6 +11,9 @@ Examples of what a condition may contain; `draft` is a field of truth values:
 As in SQL, a comparison with a field that a record lacks is neither true nor false; the same holds for its negation. A
 record is a hit only if the condition is true. Two texts are equal only if all their characters are. Integers and floats
 are compared by their exact values. A quote in a text is doubled, as in 'it''s'.
+
+sqlglot was tried in place of `ast`: its import takes 0.09 s of CPU time (`ast` 0.006 s), it reads comments, joins
+'a' 'b' and refuses fields named `key` or `case`, so that the checks below would stay.
 """
 
 import ast

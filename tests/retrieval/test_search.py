@@ -21,8 +21,9 @@ from clearspan.retrieval import bm25, exact
 from clearspan.retrieval.best import Best
 from clearspan.retrieval.hits import Hit
 from clearspan.retrieval.ranking import HYBRID_WEIGHT
-from clearspan.retrieval.search_command import SearchResults
+from clearspan.retrieval.search_command import Search, SearchResults
 from clearspan.retrieval.stemming import PLAIN
+from clearspan.retrieval.where import Condition
 from clearspan.shards import Dataset, vectors
 from tests.conftest import exit_code
 from tests.pipelines.conftest import Command
@@ -296,6 +297,14 @@ def test_bad_usage_is_one_line(
     ended = exit_code(main, "search", "nowhere", "--model", str(encoder), *words)
     shown = capsys.readouterr().err
     assert ended == code and complaint in shown and shown.count("\n") == 1
+
+
+def test_a_condition_is_parsed_once(made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, parsed = Condition.parse, []
+    monkeypatch.setattr(Condition, "parse", lambda text: parsed.append(text) or parse(text))
+    with pytest.raises(ValueError, match="no field 'year'"):
+        Search(folder=str(made), words=("owl",), model=str(encoder), where="year > 2020").run()
+    assert parsed == ["year > 2020"]
 
 
 def test_a_dataset_of_another_kind_is_refused(direct: Command, head: Path, encoder: Path, tmp_path: Path) -> None:
