@@ -18,34 +18,27 @@ verdict.
 
 DIR holds the best system, ready for use: `clearspan search DIR "..."` needs no other option.
 
-If the model has prompts, as E5 has, all steps use them: the query prompt before titles, the document prompt before
+If the model has prompts, as E5 has, all stages use them: the query prompt before titles, the document prompt before
 texts. Crops and static encoders have no prompts.
 
-Each step is a command of Clearspan and is printed before it runs. The same command continues a stopped run, unless a
-text or the model has changed: DIR/adapt.json holds the finished steps and a hash of the model. The output of a finished
-step is checked before it is used again; a step whose output is damaged or missing is repeated.
+Each stage is a command of Clearspan and is printed before it runs. The same command continues a stopped run, unless a
+text or the model has changed: DIR/adapt.json holds the finished stages and a hash of the model. The output of a
+finished stage is checked before it is used again; a stage whose output is damaged or missing is repeated.
 
 If the inputs of a finished DIR have changed, the same command, with new files or without, says how many texts are new.
 With `--update`, it embeds them; the model and the verdict stay as they are.
 """
 
+import dataclasses
 import signal
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clearspan.adapt import recipe
-from clearspan.adapt.delivery import announce, deliver, finish, source
-from clearspan.adapt.enough import check_inputs, checked_fields
-from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.outcome import decide
-from clearspan.adapt.running import check_finished, run_step
-from clearspan.adapt.state import FIELDS, read_state, save, with_fields, with_precision
-from clearspan.adapt.steps import VERDICT, check_questions, embedding, recipe_keys, steps, title
-from clearspan.adapt.updating import UPDATED, check_update, is_finished
-from clearspan.common import files, terminal
-from clearspan.common.child_commands import CommandError
-from clearspan.common.command import Command, Printed, Result
+from clearspan.adapt.run import EXPECTED, Adapted, find_best
+from clearspan.common import terminal
+from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.spawned import CommandError
 
 EXAMPLE = """
 clearspan adapt --input articles.csv --model all-MiniLM-L6-v2 --queries questions.csv --output adapted
@@ -62,45 +55,21 @@ class AdaptCommand(Adapt, Command):
 
     error_prefix: ClassVar[str] = "adapt"
     example: ClassVar[str] = EXAMPLE
+    expected: ClassVar[Errors] = EXPECTED
 
     def run(self) -> Result:
-        """Run the steps, and print each command before it runs; return the outcome.
-
-        If `dry_run` is true, run no step, and return the commands; what a run would refuse before its first step is
-        refused as well. If a step fails, the result has the exit code and the message of that step.
-        """
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
+        """Find the best system (`adapt.run`). If a stage fails, the result has its exit code and its message."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the process that runs saves its work
         try:
-            state = read_state(self)
-            self.check()
-            options = with_precision(self, state)
-            keys, is_static = recipe_keys(options, options.output / "texts"), options.trains_static
-            recipe.check(keys, options.overrides, is_static, options.titles is not None, options.recipe)
-            if "texts" not in state["steps"]:
-                check_inputs(options)
-                state[FIELDS] = checked_fields(options)
-            options = with_fields(options, state)
-            check_finished(state, options)
-            updates = check_update(options, state)
-            if options.dry_run:
-                if not updates:  # which looks up no question again
-                    check_questions(options)
-                every = [*steps(options, runs=False), embedding(options, updates=updates)]
-                return Printed("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
-            with files.locked(options.output):
-                if updates:
-                    state[UPDATED] = True
-                    save(options.output, state)
-                for step in steps(options):
-                    run_step(step, state, options)
-                outcome = decide(Verdicts.read(options.output / VERDICT))
-                announce(outcome)
-                deliver(outcome, state, options)
-                updates = updates and is_finished(state)
-                run_step(embedding(options, source(outcome, options), updates), state, options)
-                return finish(outcome, state, options)
+            return find_best(self)
         except CommandError as error:
             return Printed(code=error.code, failure=terminal.one_line(error))
+
+
+def adapted(options: Adapt) -> Adapted | int:
+    """Adapt in a process that `adapt.run.adapt` has started; return the result, or the exit code of a failure."""
+    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    return AdaptCommand(**given).run_and_print(AdaptCommand.error_prefix) or Adapted.read(options.output)
 
 
 main = AdaptCommand.main

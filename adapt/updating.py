@@ -1,64 +1,52 @@
 """Bring a finished folder up to date with inputs that have changed: say what is new, and embed it by `--update`.
 
     inputs, DIR/vectors ──> have the inputs changed? ──> without --update: refused, with the numbers of new texts
-                                                         with --update: the step `embed` updates DIR/vectors
+                                                         with --update: the stage `embed` updates DIR/vectors
 
-The model and the verdict stay as they are: those of the texts before the first update. From then on, the steps that
-read these texts (`OF_TEXTS`) are left alone, because the inputs no longer hold them.
+The model and the verdict stay as they are: those of the texts before the first update. From then on, the stages
+that read these texts (`runner.OF_TEXTS`) are left alone, because the inputs no longer hold them.
 """
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
-from clearspan.adapt.enough import check_bad, look_at, reading_of
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.steps import INPUT, TEXTS, VECTORS
+from clearspan.adapt.preflight import check_bad, look_at, reading_of
+from clearspan.adapt.runner import UPDATED, Record
+from clearspan.adapt.stages import INPUT, TEXTS, VECTORS
 from clearspan.common import terminal
-from clearspan.common.child_commands import CommandError
+from clearspan.common.spawned import CommandError
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units import update
 from clearspan.pipelines.units.changes import have_changed
 from clearspan.shards.command import EXPECTED
 
-UPDATED = "updated"
-"""Name, in adapt.json, of a mark that the vectors are of other texts than the verdict."""
-OF_TEXTS = ("tokenizer", "texts")
-"""Names of the steps that read the inputs before the model is trained."""
 
-
-def is_finished(state: Mapping[str, Any]) -> bool:
-    """Return whether an earlier call has embedded the texts, which is the last step."""
-    return "embed" in state["steps"]
-
-
-def remark(state: Mapping[str, Any], num_texts: int) -> str:
+def remark(record: Record, num_texts: int) -> str:
     """Return a sentence for the user of a folder that was brought up to date; "" for any other folder.
 
     Args:
-        state: the content of adapt.json.
         num_texts: the number of texts of which the verdict is.
     """
-    if not state.get(UPDATED):
+    if not record.content.get(UPDATED):
         return ""
     return f"The texts to search were brought up to date: model and verdict are of the {num_texts:,} texts before that."
 
 
-def check_update(options: Adapt, state: dict[str, Any]) -> bool:
+def check_update(options: Adapt, record: Record) -> bool:
     """Return whether this call has to bring a finished folder up to date, and tell the user what is new.
 
     If the folder is not finished, or its inputs have not changed, return False.
 
     Args:
         options: the options of the call.
-        state: the content of adapt.json; the mark of an update goes if the texts are those of the verdict again.
+        record: the record of the folder; the mark of an update goes if the texts are those of the verdict again.
 
     Raises:
         UsageError: the inputs have changed, and the user did not choose `--update`.
         CommandError: the inputs, or the vectors of the folder, cannot be read, or too many records are bad.
     """
-    if not is_finished(state):
+    if not record.is_finished:
         return False
     folder = str(options.output / VECTORS)
     try:
@@ -67,16 +55,18 @@ def check_update(options: Adapt, state: dict[str, Any]) -> bool:
         reading = reading_of(options, skip_unknown=False)
         inputs = planning.find_inputs(options.inputs, reading)
 
-        def is_of(step: str, dataset: str) -> bool:
-            """Return whether a step has read these inputs, which have not changed since."""
-            named = [word for word in shlex.split(state["steps"].get(step, "")) if word.startswith(INPUT)]
+        def is_of(stage: str, dataset: str) -> bool:
+            """Return whether a stage has read these inputs, which have not changed since."""
+            named = [word for word in shlex.split(record.commands.get(stage, "")) if word.startswith(INPUT)]
             is_same_list = named == [f"{INPUT}{pattern}" for pattern in options.inputs]
             return is_same_list and not have_changed(dataset, inputs, reading, options.quiet)
 
         if is_of("embed", folder):
             texts = str(options.output / TEXTS)
-            if state.get(UPDATED) and planning.began(texts) and is_of("texts", texts):
-                del state[UPDATED]  # an update was killed, and its inputs were taken back; or one led back to them
+            if record.content.get(UPDATED) and planning.began(texts) and is_of("texts", texts):
+                del record.content[
+                    UPDATED
+                ]  # an update was killed, and its inputs were taken back; or one led back to them
             return False
         types = planning.began(folder).get("options", {}).get("keep_fields", {})
         look = look_at(options, inputs, options.shown_fields, types)

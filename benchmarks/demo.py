@@ -25,14 +25,15 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.commands import run_module
 from benchmarks.docstrings import modules, write_corpus, write_pairs, write_retrieval
 from clearspan.common import terminal
-from clearspan.common.child_commands import CommandError, run_module
 from clearspan.common.encoder.cache import NO_CACHE
 from clearspan.common.files import remove_temporaries
 from clearspan.common.options import words
 from clearspan.common.progress import duration
 from clearspan.common.sealed_folder import set_aside
+from clearspan.common.spawned import CommandError
 from clearspan.common.terminal import UsageError
 from clearspan.eval.details import cell_text, merged
 from clearspan.eval.report.figures import write_svg

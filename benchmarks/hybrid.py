@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 import clearspan
+from benchmarks.commands import run_module
 from benchmarks.embed import write_corpus
 from benchmarks.report import alternating, columns, command, finish, machine, median_ratio, option, timed
-from clearspan.common.child_commands import run_module
 from clearspan.common.encoder.folder import load_folder
 from clearspan.retrieval.ranking import BM25, HYBRID_WEIGHT, scale_and_shift, top_indices
 from clearspan.shards import Dataset

@@ -11,20 +11,21 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
 from clearspan.adapt import __main__ as adapt
-from clearspan.adapt import running
-from clearspan.common import child_commands
+from clearspan.adapt import stages
+from clearspan.common import spawned
 from clearspan.pipelines import __main__ as pipelines
+from clearspan.pipelines import dataset_command
 from clearspan.pipelines import run as pipeline
+from clearspan.pipelines.builders import Builder
 from clearspan.pipelines.run import RunOptions
 from clearspan.pipelines.units.commit import commit
 from clearspan.pipelines.units.job import Job
 from clearspan.pipelines.units.plan import Unit
 from clearspan.pipelines.units.rounds import rounds
 from clearspan.pipelines.units.unit import process_unit
-
-PIPELINES, HERE = "clearspan.pipelines", "benchmarks.without_beam"
 
 
 def process_units(job: Job, units: list[Unit]) -> None:
@@ -50,15 +51,21 @@ def process(job: Job, units: list[Unit], options: RunOptions) -> bool:
     return True
 
 
-def run_module(module: str, line: Sequence[str], quiet: bool = False) -> None:
-    """Run a step of `adapt`; one that would use Beam, by this module."""
-    child_commands.run_module(HERE if module == PIPELINES else module, line, quiet)
+def make(builder: Builder, options: RunOptions) -> int:
+    """Make a dataset for a stage of `adapt`; return the exit code."""
+    pipeline._run_beam = process
+    return dataset_command.make(builder, options)
+
+
+def call(function: str, *options: Any, **given: Any) -> Any:
+    """Call a function for a stage of `adapt`; one that would use Beam, by this module."""
+    return spawned.call("benchmarks.without_beam:make" if function.endswith(":make") else function, *options, **given)
 
 
 def main(words: Sequence[str]) -> int:
     pipeline._run_beam = process
     if words[:1] == ["adapt"]:
-        running.run_module = run_module
+        stages.call = call
         return adapt.main(words[1:])
     return pipelines.main(words)
 

@@ -1,8 +1,8 @@
 # The public names of Clearspan, a line for each: for type checkers, and for `__init__.py`, which imports a name on its
 # first use.
 
-from clearspan.adapt.api import Adapted as Adapted
-from clearspan.adapt.api import adapt as adapt
+from clearspan.adapt.run import Adapted as Adapted
+from clearspan.adapt.run import adapt as adapt
 from clearspan.common.encoder.sentence_encoder import Encoder as Encoder
 from clearspan.eval.api import compare as compare
 from clearspan.eval.api import evaluate as evaluate

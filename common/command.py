@@ -19,6 +19,7 @@ A field whose type is a dataclass of options adds the options of that dataclass 
 commands, the first word of a command line chooses the command.
 """
 
+import contextlib
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +28,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from clearspan.common import terminal
-from clearspan.common.failures import Failure, report
 from clearspan.common.options import Options, add_fields, parse, parser_of
 from clearspan.common.plugins import PluginError
+from clearspan.common.spawned import Failure, report
 from clearspan.common.terminal import Parser
 
 Errors = tuple[type[Exception], ...]
@@ -117,6 +118,16 @@ class Command(Options, ABC):
             UsageError: an option has a wrong value, or the options do not fit together.
             Exception: the work failed; the exception has one of the types in `expected`.
         """
+
+    def request(self) -> tuple[Any, ...]:
+        """Return the function, and its arguments, that run the command in a process of its own (`common.spawned`)."""
+        return f"{type(self).__module__}:{type(self).__qualname__}.run_here", self
+
+    def run_here(self) -> int:
+        """Run the command, whose options another process has made, and print its result; return the exit code."""
+        prefix = self.error_prefix
+        with terminal.ending_at_once(prefix, self.remedy) if self.remedy else contextlib.nullcontext():
+            return self.run_and_print(prefix)
 
     @classmethod
     def help_texts(cls, prog: str = "") -> dict[str, Any]:

@@ -16,10 +16,10 @@ from importlib import metadata
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from clearspan.common.failures import STOPPED, Failure, report, report_in_handler, types_of
 from clearspan.common.flags import as_printed, command_line, register
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
+from clearspan.common.spawned import STOPPED, Failure, report, types_of
 from clearspan.common.working_folder import exclude_working_folder
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def end_process(number: int, name: str, remedy: str) -> NoReturn:
         remedy: the end of the line: advice for the user.
     """
     if os.environ.get("RANK", "0") == "0":
-        report_in_handler(Failure(name, f"stopped by {signal.Signals(number).name}: {remedy}", STOPPED))
+        report(Failure(name, f"stopped by {signal.Signals(number).name}: {remedy}", STOPPED), in_handler=True)
     os._exit(STOPPED)
 
 

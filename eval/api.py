@@ -6,11 +6,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearspan.common.child_commands import Option
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.options import from_keywords
+from clearspan.common.plain_json import Option
 from clearspan.common.terminal import UsageError, warn
 from clearspan.common.typed import checked
 from clearspan.eval.compare import Comparison, compare_folders

@@ -6,12 +6,9 @@ interactive runner, and a worker that dies would end the notebook.
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from clearspan.common.child_commands import Option, run_module, together
-from clearspan.common.errors import PipelineError
-from clearspan.common.options import checked_words
 from clearspan.common.parsing import did_you_mean
+from clearspan.common.plain_json import Option
 from clearspan.common.plugins import PluginError
 from clearspan.common.terminal import UsageError
 from clearspan.common.typed import checked
@@ -19,7 +16,7 @@ from clearspan.pipelines.dataset_command import making
 from clearspan.pipelines.registry import BUILDERS, own_command
 from clearspan.pipelines.vocabulary_command import Vocabulary
 from clearspan.shards import Dataset
-from clearspan.shards.command import PipelineCommand
+from clearspan.shards.command import PipelineCommand, call_command
 
 Inputs = str | Path | Iterable[str | Path]
 
@@ -50,8 +47,7 @@ def make_dataset(
         UsageError: an option is unknown, missing or cannot work.
         PipelineError: the dataset cannot be made; the message says why and what to do.
     """
-    own = together({"input": _listed(inputs), "output": output}, options)
-    _run(kind, _making(kind), {**own, "beam": beam}, quiet)
+    call_command(_making(kind), {"input": _listed(inputs), "output": output, "beam": beam}, options, quiet)
     return Dataset(output)
 
 
@@ -73,8 +69,7 @@ def make_tokenizer(
         UsageError: an option is unknown or cannot work.
         PipelineError: the tokenizer cannot be made; the message says why and what to do.
     """
-    own = together({"input": _listed(inputs), "output": output, "size": size}, options)
-    _run("vocabulary", Vocabulary, own, quiet)
+    call_command(Vocabulary, {"input": _listed(inputs), "output": output, "size": size}, options, quiet)
     return Path(output)
 
 
@@ -96,16 +91,3 @@ def _making(kind: str) -> type[PipelineCommand]:
         return own_command(kind)
     except PluginError as error:
         raise UsageError(str(error)) from None
-
-
-def _run(name: str, command: type[PipelineCommand], given: dict[str, Any], quiet: bool) -> None:
-    """Check the options of a command, then run it in a process of its own.
-
-    Only that process checks the options of Beam (`BeamOptions`), since it has to import Beam for this.
-
-    Args:
-        name: the name of the command, as on the command line.
-        given: name of an option, with underscores -> value.
-        quiet: if true, nothing is printed.
-    """
-    run_module("clearspan.pipelines", [name, *checked_words(command, given)], quiet, default=PipelineError)

@@ -2,9 +2,10 @@
 
 import contextlib
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from clearspan.common.command import Printed, Result
+from clearspan.common.terminal import UsageError
 from clearspan.pipelines.builders import Builder
 from clearspan.pipelines.run import RunOptions, run
 from clearspan.shards.command import PipelineCommand, check_beam
@@ -40,6 +41,10 @@ class MakeDataset(PipelineCommand):
     def json(self) -> bool:
         return self.options.json
 
+    def request(self, beam: tuple[str, ...] = ()) -> tuple[Any, ...]:
+        options = dataclasses.replace(self.options, beam=beam)
+        return "clearspan.pipelines.dataset_command:make", self.builder, options
+
     def run(self) -> Result:
         """Make the dataset, and return the summary of the run.
 
@@ -66,3 +71,12 @@ def making(builder: type[Builder]) -> type[MakeDataset]:
         frozen=True,
         kw_only=True,
     )
+
+
+def make(builder: Builder, options: RunOptions) -> int:
+    """Make a dataset with options of Beam, which another process has not checked; return the exit code."""
+    try:
+        command = making(type(builder))(builder=builder, options=options)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return command.run_here()

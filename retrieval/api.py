@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from clearspan.common.child_commands import Option, run_module, together
-from clearspan.common.errors import PipelineError
-from clearspan.common.options import checked_words
+from clearspan.common.plain_json import Option
 from clearspan.common.terminal import UsageError
 from clearspan.common.typed import checked
 from clearspan.retrieval.collection import Collection
@@ -15,6 +13,7 @@ from clearspan.retrieval.mining.mine_command import Mine
 from clearspan.retrieval.ranking import HYBRID_WEIGHT
 from clearspan.retrieval.search_command import Search
 from clearspan.shards import Dataset
+from clearspan.shards.command import call_command
 
 
 @checked
@@ -47,7 +46,7 @@ def mine_negatives(
         PipelineError: the negatives cannot be mined; the message says why and what to do.
     """
     own = {"folder": pairs, "output": output, "model": model, "negatives": negatives, "bm25": bm25}
-    run_module(Mine.__module__, checked_words(Mine, together(own, options)), quiet, default=PipelineError)
+    call_command(Mine, own, options, quiet)
     return Dataset(output)
 
 

@@ -9,12 +9,14 @@ an error.
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 from clearspan.common.command import Command, Errors
 from clearspan.common.errors import PipelineError
-from clearspan.common.options import Flag, Options
+from clearspan.common.options import Flag, Options, from_keywords
+from clearspan.common.spawned import CommandError, call
+from clearspan.common.terminal import UsageError
 from clearspan.shards import storage
 from clearspan.shards.manifest import ManifestError
 from clearspan.shards.quiet import quiet_beam
@@ -49,6 +51,14 @@ class PipelineCommand(Command):
     expected: ClassVar[Errors] = EXPECTED
     remedy: ClassVar[str] = "run the same command again to continue"  # worker processes end with this one
 
+    def request(self, beam: tuple[str, ...] = ()) -> tuple[Any, ...]:
+        """Return the function, and its arguments, that run the command in a process of its own (`common.spawned`).
+
+        Args:
+            beam: options of Beam, which only that process checks.
+        """
+        return *super().request(), beam
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoreCommand(BeamOptions, PipelineCommand):
@@ -66,10 +76,53 @@ class StoreCommand(BeamOptions, PipelineCommand):
     def paths(self) -> Sequence[str]:
         """Return the paths that the command reads or writes, on this machine or in an object store."""
 
+    def run_here(self, beam: tuple[str, ...] = ()) -> int:
+        """Run the command with options of Beam, which another process has not checked; return the exit code."""
+        try:
+            command = dataclasses.replace(self, beam=beam)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return Command.run_here(command)
+
     def use_store(self) -> None:
         """Use the command's options of Beam for all access to object stores from now on, in the whole process."""
         if self.beam:
             storage.use_options(self.beam)
+
+
+def call_command(
+    cls: type[PipelineCommand], arguments: Mapping[str, Any], options: Mapping[str, Any], quiet: bool
+) -> None:
+    """Check a user's keyword arguments, then run the command in a process of its own.
+
+    Only that process checks the options of Beam (`BeamOptions`), since it has to import Beam for this.
+
+    Args:
+        cls: the command.
+        arguments: the named arguments of the user's call: name of an option, with underscores -> value.
+        options: the further options of the user's call.
+        quiet: if true, nothing is printed.
+
+    Raises:
+        UsageError: an option is unknown, given twice, or cannot work.
+        PipelineError: the work failed.
+    """
+    if twice := sorted(arguments.keys() & options.keys()):
+        raise UsageError(f"{twice[0]}: already given by an argument of this call: leave it out")
+    given = {**arguments, **options}
+    beam = from_keywords(BeamOptions, {"beam": given.pop("beam", ())}).beam
+    try:
+        request = from_keywords(cls, given).request(beam)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    try:
+        call(*request, expected=EXPECTED, quiet=quiet)
+    except PipelineError:
+        raise
+    except UsageError:
+        raise
+    except (*EXPECTED, CommandError) as error:
+        raise PipelineError(str(error)) from None
 
 
 def check_beam(cls: type[Command], words: Sequence[str], is_allowed: bool = True) -> None:

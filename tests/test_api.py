@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 import clearspan
-from clearspan.common.child_commands import run_module
 from clearspan.common.errors import PipelineError
+from clearspan.common.plain_json import from_json, to_json
+from clearspan.common.spawned import call
 from clearspan.common.terminal import UsageError
 from clearspan.shards.manifest import ManifestError
+from clearspan.train.__main__ import Train
 from clearspan.train.config.options import RecipeError
 from tests.conftest import ROOT
 
@@ -60,15 +62,15 @@ def test_no_name_is_hidden_by_a_package() -> None:
     both = {path.name for path in (ROOT / "clearspan").iterdir()} & set(clearspan.__all__)
     assert both == {"adapt"}
     for first in ("", "import clearspan.adapt.options; "):
-        code = f"import clearspan; {first}a = clearspan.adapt; import clearspan.adapt.api; assert a is clearspan.adapt"
+        code = f"import clearspan; {first}a = clearspan.adapt; import clearspan.adapt.run; assert a is clearspan.adapt"
         done = subprocess.run([sys.executable, "-c", f"{code}; a('')"], capture_output=True, text=True)
         assert "missing a required argument: 'output'" in done.stderr
 
 
 def test_what_a_process_prints_need_not_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
-    (tmp_path / "noisy.py").write_text(r"import os; os.write(1, b'\xff\n')")
+    (tmp_path / "noisy.py").write_text(r"import os; write = lambda: os.write(1, b'\xff\n') and None")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    run_module("noisy", [])
+    call("noisy:write")
     assert capfd.readouterr().out == "\\xff\n"
 
 
@@ -77,18 +79,19 @@ def test_an_interrupted_process_stays_quiet(tmp_path: Path) -> None:
     """In a process of its own, as this one may ignore interrupts."""
     code = """
         import os, signal, sys
-        signal.signal(signal.SIGINT, lambda *_: (print("saved", flush=True), sys.exit(1)))
-        os.kill(os.getppid(), signal.SIGINT)
-        signal.pause()
+        def wait():
+            signal.signal(signal.SIGINT, lambda *_: (print("saved", flush=True), sys.exit(1)))
+            os.kill(os.getppid(), signal.SIGINT)
+            signal.pause()
     """
     (tmp_path / "interrupted.py").write_text(textwrap.dedent(code))
     caller = """
         import signal
-        from clearspan.common.child_commands import run_module
+        from clearspan.common.spawned import call
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-        run_module("interrupted", [], quiet=True)
+        call("interrupted:wait", quiet=True)
     """
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(caller)], env=environment, capture_output=True, text=True, timeout=60
     )
@@ -125,28 +128,28 @@ def test_a_worker_of_beam_names_options_as_its_caller_does(tmp_path: Path, rober
 def test_wrong_options_of_a_dataset_are_refused_before_a_process_starts(
     kind: str, options: dict, complaint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("clearspan.pipelines.api.run_module", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr("clearspan.shards.command.call", lambda *_, **__: pytest.fail("a process was started"))
     with pytest.raises(UsageError, match=re.escape(complaint)):
         clearspan.make_dataset(kind, "a.jsonl", tmp_path / "out", **options)
 
 
 @pytest.mark.parametrize("beam", ["--runer=FlinkRunner", ["--runer=FlinkRunner"]])
-@pytest.mark.parametrize("command", [["documents", "--tokenizer=tokenizer"], ["vocabulary", "--size=32000"]])
+@pytest.mark.parametrize("command", ["documents", "vocabulary"])
 def test_options_of_beam_are_the_processes_alone_to_check(
-    command: list[str], beam: str | list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    command: str, beam: str | list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    lines = []
-    monkeypatch.setattr("clearspan.pipelines.api.run_module", lambda module, line, *_, **__: lines.append(line))
-    if command[0] == "vocabulary":
+    beams = []
+    monkeypatch.setattr("clearspan.shards.command.call", lambda _, *given, **__: beams.append(given[-1]))
+    if command == "vocabulary":
         clearspan.make_tokenizer("a.jsonl", tmp_path, beam=beam)
     else:
         with pytest.raises(ManifestError, match="manifest"):  # no process has made it
             clearspan.make_dataset("documents", "a.jsonl", tmp_path, beam=beam, tokenizer="tokenizer")
-    assert lines == [[command[0], "--input=a.jsonl", f"--output={tmp_path}", command[1], "--runer=FlinkRunner"]]
+    assert [getattr(each, "beam", each) for each in beams] == [("--runer=FlinkRunner",)]
 
 
 def test_options_of_beam_are_texts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("clearspan.pipelines.api.run_module", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr("clearspan.shards.command.call", lambda *_, **__: pytest.fail("a process was started"))
     with pytest.raises(UsageError, match=r"^beam\.0 must be a text, not 5"):
         clearspan.make_tokenizer("a.jsonl", tmp_path, beam=5)
 
@@ -175,10 +178,10 @@ def test_an_option_of_the_launcher_that_is_no_number_is_named() -> None:
 def test_the_attributes_of_a_recipe_take_values_of_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     trained = []
 
-    def run(module: str, line: list[str], *_: object, **__: object) -> None:
-        trained.append(clearspan.load_recipe(line[0].removeprefix("--recipe=")))
+    def run(_: str, train: Train, **__: object) -> None:
+        trained.append(clearspan.load_recipe(from_json(Train, to_json(train)).recipe))
 
-    monkeypatch.setattr("clearspan.train.api.run_module", run)
+    monkeypatch.setattr("clearspan.train.api.call", run)
     recipe = clearspan.load_recipe("demo", {"data.text.path": "shards", "output": "out"})
     recipe.training.max_steps, recipe.training.bf16, recipe.optimizer.betas[1] = (
         np.int64(3),

@@ -14,7 +14,7 @@ import yaml
 
 import clearspan
 from clearspan.__main__ import main
-from clearspan.adapt import state
+from clearspan.adapt import runner
 from clearspan.common import sealed_folder
 from clearspan.common.terminal import Parser
 from clearspan.pipelines.__main__ import COMMANDS
@@ -90,7 +90,7 @@ def test_the_versions_that_the_page_on_compatibility_names_are_those_of_the_code
         "dataset: `manifest.json` and its tars": manifest.VERSION,
         "the bytes of a dataset": plan.FORMAT,
         "checkpoints": sealed_folder.VERSION,
-        "`adapt.json`": state.FORMAT,
+        "`adapt.json`": runner.FORMAT,
     }.items():
         assert f"today {number} |" in rows[what], what
 

@@ -18,7 +18,7 @@ from benchmarks.findings import __main__ as command
 from benchmarks.findings import claims, collected, datasets, page, study, systems, verdicts
 from benchmarks.findings.scales import LARGE, SCALES, SMALL, Scale
 from benchmarks.findings.verdicts import NOISE, OPPOSITE, REPRODUCED, Run, Sampled
-from clearspan.common.child_commands import CommandError
+from clearspan.common.spawned import CommandError
 from clearspan.common.terminal import UsageError
 from clearspan.eval.scores import Examples, difference, resampled
 from clearspan.train.recipe import load_recipe

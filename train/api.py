@@ -1,6 +1,6 @@
 """Training from Python: `clearspan train` in a process of its own, for one device or many.
 
-    recipe, overrides ──> temporary recipe file ──> python -m clearspan.train ──> output folder ──> Run
+recipe, overrides ──as JSON──> the command `Train` in another process ──> output folder ──> Run
 
 A separate process makes this work in a notebook: the launcher starts a process for each device; DeepSpeed,
 torch.distributed and the signal handlers of a run change global state, so that a process can train only once; and the
@@ -9,20 +9,19 @@ device's memory is free when the run ends.
 
 import dataclasses
 import json
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from clearspan.common import terminal
-from clearspan.common.child_commands import Option, run_module
-from clearspan.common.options import from_keywords, words
+from clearspan.common.options import from_keywords
+from clearspan.common.plain_json import Option
+from clearspan.common.spawned import call
 from clearspan.common.terminal import UsageError
 from clearspan.common.typed import MismatchError, check_argument, checked, conform
 from clearspan.train import recipe as recipes
 from clearspan.train.__main__ import LauncherOptions, Train
 from clearspan.train.config.keys import convert, finite, naming
-from clearspan.train.config.layers import dump
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.curves import NEVER_BETTER, never_better
 from clearspan.train.run_folder import METRICS, repeated
@@ -105,24 +104,31 @@ def train_model(
         TrainingError: the run failed, or SIGTERM or `training.max_hours` stopped it; it has saved a checkpoint then.
     """
     changes = assignments(overrides)
-    from_keywords(LauncherOptions, launcher)
-    with tempfile.TemporaryDirectory() as folder:
-        loaded = recipes.load_recipe(str(recipe), changes) if isinstance(recipe, str | Path) else recipe
-        if isinstance(recipe, Recipe):
-            file = Path(folder) / "recipe.yaml"
-            file.write_text(dump(convert("", recipes.stated(recipe), _plain)), encoding="utf-8")
-            loaded = recipes.load_recipe(str(file), changes)
-            recipe = file
-        if not resume and (state := repeated(loaded)) != "new":
-            resume = True
-            if state == "finished" and not dry_run:
-                if not quiet:
-                    said = f"; {NEVER_BETTER}" if never_better(Path(loaded.output) / METRICS) else ""
-                    terminal.notice(f"{loaded.output}: this run has finished already: nothing to do{said}")
-                return Run(Path(loaded.output))
-        given = {**launcher, "recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet}
-        given["overrides"] = changes
-        run_module("clearspan.train", words(Train, given), quiet, raises=[RecipeError], default=TrainingError)
+    devices = from_keywords(LauncherOptions, launcher)
+    if isinstance(recipe, Recipe):
+        recipe = json.dumps(convert("", recipes.stated(recipe), _plain))
+    loaded = recipes.load_recipe(str(recipe), changes)
+    if not resume and (state := repeated(loaded)) != "new":
+        resume = True
+        if state == "finished" and not dry_run:
+            if not quiet:
+                said = f"; {NEVER_BETTER}" if never_better(Path(loaded.output) / METRICS) else ""
+                terminal.notice(f"{loaded.output}: this run has finished already: nothing to do{said}")
+            return Run(Path(loaded.output))
+    train = Train(
+        recipe=str(recipe),
+        overrides=tuple(changes),
+        resume=resume,
+        dry_run=dry_run,
+        quiet=quiet,
+        launcher=devices,
+    )
+    try:
+        call(*train.request(), expected=(RecipeError, *Train.expected), quiet=quiet)
+    except UsageError:
+        raise
+    except Train.expected as error:
+        raise TrainingError(str(error)) from None
     return Run(Path(loaded.output))
 
 

@@ -9,6 +9,7 @@ A recipe names the datasets and the objectives that it uses. Each type of object
 import dataclasses
 import functools
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,8 @@ it and nobody changed it.
 def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
     """Load a recipe by its name or from a file, with `key=value` overrides such as `data.text.batch_size=32`.
 
+    Another process hands a recipe over as JSON, the mapping that its file would state, in place of the name.
+
     A file with `extends: OTHER` (the name of a recipe, or a file beside it) states only what it changes. A
     `model.config` with another `model_type` replaces the whole `model.config` of OTHER. Overrides are applied in their
     order; together they act like a file that extends the recipe. `objectives.NAME=null` leaves an objective out;
@@ -53,12 +56,13 @@ def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         RecipeError: there is no such recipe, it is not YAML, a key is unknown, or a value cannot work.
     """
-    path = find(name_or_file)
-    if not path.is_file():
+    is_mapping = name_or_file.startswith("{")
+    path = Path("the recipe") if is_mapping else find(name_or_file)
+    if not is_mapping and not path.is_file():
         raise RecipeError(no_recipe(name_or_file))
     try:
         words = [read_argument(argument) for argument in overrides]
-        files = merge_layers(read_layers(path))
+        files = json.loads(name_or_file) if is_mapping else merge_layers(read_layers(path))
         arguments: dict[str, Any] = functools.reduce(merge, words, {})
         # One by one: model.config=null empties it, and the overrides behind it fill it again.
         merged = functools.reduce(merge, words, without_replaced(files, arguments))

@@ -19,10 +19,10 @@ from typing import Annotated, ClassVar
 # `deepspeed train/run.py` puts train/ first, where its data/, model/ or config/ could hide a user's module.
 sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
 
-from clearspan.common import child_commands  # noqa: E402
 from clearspan.common.allocator import keep_few_kernels  # noqa: E402
 from clearspan.common.command import Command, Errors, Printed, Result  # noqa: E402
 from clearspan.common.options import Flag  # noqa: E402
+from clearspan.common.spawned import continue_with  # noqa: E402
 from clearspan.train.engine.signals import PREFIX  # noqa: E402
 from clearspan.train.request import TrainOptions  # noqa: E402
 
@@ -46,9 +46,7 @@ class RankCommand(TrainOptions, Command):
     error_prefix: ClassVar[str] = PREFIX
     example: ClassVar[str] = EXAMPLE
     expected: ClassVar[Errors] = ()
-    remedy: ClassVar[str] = child_commands.continue_with(
-        "resume", "run it again, with --resume if a checkpoint is there"
-    )
+    remedy: ClassVar[str] = continue_with("resume", "run it again, with --resume if a checkpoint is there")
 
     local_rank: Annotated[int, Flag(argparse.SUPPRESS, name="--local_rank")] = 0
 

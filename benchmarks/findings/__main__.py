@@ -21,8 +21,8 @@ from benchmarks.findings.scales import SCALES, SMALL
 from benchmarks.findings.study import Study
 from benchmarks.report import write
 from clearspan.common import files, terminal
-from clearspan.common.child_commands import CommandError
 from clearspan.common.records import DataError
+from clearspan.common.spawned import CommandError
 from clearspan.common.terminal import UsageError
 from clearspan.train.engine.ranks import name_accelerator
 

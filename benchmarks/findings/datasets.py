@@ -17,9 +17,9 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.commands import run_module
 from benchmarks.findings.scales import Scale
 from benchmarks.findings.systems import systems
-from clearspan.common.child_commands import run_module
 from clearspan.common.files import write_text
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.shards import Dataset

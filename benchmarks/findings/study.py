@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import torch
 import yaml
 
+from benchmarks.commands import run_module
 from benchmarks.findings import datasets
 from benchmarks.findings.claims import needs_transfer
 from benchmarks.findings.collected import Trained, collect
@@ -26,9 +27,8 @@ from benchmarks.findings.scales import SMALL, Scale
 from benchmarks.findings.systems import PRETRAINED, UNTRAINED, System, encoder, pretraining, recipe, systems
 from benchmarks.synthetic import export_untrained
 from clearspan.common import terminal
-from clearspan.common.child_commands import CommandError, run_module
 from clearspan.common.files import write_text
-from clearspan.common.parallel import parallel_map
+from clearspan.common.spawned import CommandError, parallel_map
 from clearspan.common.terminal import UsageError
 from clearspan.eval import results
 from clearspan.eval.data.senteval import find_downstream

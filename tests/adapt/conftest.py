@@ -1,6 +1,7 @@
 """A folder that `adapt` has finished, made without training."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from clearspan.adapt import __main__ as adapt
-from clearspan.adapt import running, state
+from clearspan.adapt import runner
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.steps import VERDICT, steps
+from clearspan.adapt.run import until_verdict
+from clearspan.adapt.stages import VERDICT, Stage
 from clearspan.common.sealed import seal
 from clearspan.eval.verdict import Verdict
 from clearspan.pipelines.__main__ import main as pipelines
-from tests.adapt.test_outcome import verdict
+from tests.adapt.test_decision import verdict
 from tests.pipelines.conftest import without_beam
 
 NUM_TEXTS = 1000
@@ -29,6 +31,13 @@ def owls(path: Path, numbers: range, **more: Any) -> Path:
     rows = [{"id": n, "title": f"Owls of county {n}", "text": hunts.format(n), **more} for n in numbers]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def planned(options: Adapt) -> list[Stage]:
+    """Return the stages up to the verdict."""
+    stages: list[Stage] = []
+    until_verdict(options, stages.append)
+    return stages
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +55,18 @@ def still(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
-    """The commands of the steps that run; of these, `embed` does its work, in this process and without Beam."""
+    """The commands of the stages that run; of these, `embed` does its work, in this process and without Beam."""
     found: Ran = []
 
-    def run(module: str, words: tuple[str, ...], *_: object) -> None:
+    def run(stage: Stage, quiet: bool) -> None:
+        _, _, module, *words = shlex.split(str(stage))
         found.append((module.removeprefix("clearspan."), *words))
-        if words[0] == "embed":
+        if stage.name == "embed":
             assert pipelines([*words, "--quiet"]) == 0
 
     monkeypatch.setattr("clearspan.pipelines.run._run_beam", without_beam)
-    monkeypatch.setattr(running, "run_module", run)
-    monkeypatch.setattr(running, "damage", lambda *_: "")
+    monkeypatch.setattr(Stage, "run", run)
+    monkeypatch.setattr(runner, "damage", lambda *_: "")
     return found
 
 
@@ -72,8 +82,8 @@ def line(tmp_path: Path, still: Path, ran: Ran, capsys: pytest.CaptureFixture[st
     for name in ("start", "run/model"):
         shutil.copytree(still, output / name)
     write_verdict(output, verdict("untrained static"))
-    done = {step.name: str(step) for step in steps(options, runs=False)}
-    (output / state.STATE).write_bytes(seal({"format": state.FORMAT, "steps": done, "given": None}))
+    done = {stage.name: str(stage) for stage in planned(options)}
+    (output / runner.STATE).write_bytes(seal({"format": runner.FORMAT, "steps": done, "given": None}))
     line = ["--output", str(output), "--quiet", "--input"]
     assert adapt.main([*line, options.inputs[0]]) == 0
     capsys.readouterr()

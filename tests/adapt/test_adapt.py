@@ -11,14 +11,15 @@ import torch
 
 import clearspan
 from clearspan.adapt import __main__ as adapt
-from clearspan.adapt import running, state
+from clearspan.adapt import runner
 from clearspan.adapt.judging import Judging
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.state import STATE
-from clearspan.common.child_commands import CommandError
+from clearspan.adapt.runner import STATE
+from clearspan.adapt.stages import Stage
 from clearspan.common.compute import Compute
 from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.sealed import seal
+from clearspan.common.spawned import CommandError
 from clearspan.eval.api import load_model
 from clearspan.eval.verdict import Entrant, judge
 
@@ -63,16 +64,16 @@ def test_a_killed_call_continues_and_ends_as_one_that_was_not(
     """Killed before training and before the verdict; each command runs once, apart from those that compare inputs, and
     training helps. Then a model of the same name is another one.
     """
-    output, ran, run_module = tmp_path / "adapted", [], running.run_module
+    output, ran, run_stage = tmp_path / "adapted", list[str](), Stage.run
 
     def killed_before(module: str) -> None:
-        def run(name: str, *words: object) -> None:
-            if name == module:
+        def run(stage: Stage, quiet: bool) -> None:
+            if stage.called[0] == module:
                 raise KeyboardInterrupt
-            ran.append(name)
-            run_module(name, *words)  # type: ignore[arg-type]
+            ran.append(stage.called[0])
+            run_stage(stage, quiet)
 
-        monkeypatch.setattr(running, "run_module", run)
+        monkeypatch.setattr(Stage, "run", run)
 
     given = Path(shutil.copytree(arguments[arguments.index("--model") + 1], tmp_path / "given"))
     command = [
@@ -142,7 +143,7 @@ def test_a_killed_call_continues_and_ends_as_one_that_was_not(
 
     recipes = ("simcse-unsup-bert-base", "contrastive-only", "clear-roberta-base")
     model = Path(arguments[arguments.index("--model") + 1])
-    begun = {"format": state.FORMAT, "steps": {}, "given": model_sha256(model)}
+    begun = {"format": runner.FORMAT, "steps": {}, "given": model_sha256(model)}
     (output / STATE).write_bytes(seal(begun))
     assert [adapt.main([*arguments, "--recipe", recipe, "--dry-run"]) for recipe in recipes] == [0, 0, 0]
     assert capsys.readouterr().out.count("training.eval_data=heldout training.eval_steps=") == 3
@@ -227,7 +228,7 @@ def test_bad_input_is_one_line(
         assert key.partition("=")[0] in complaint(key), "before any work"
         assert not (tmp_path / "adapted").exists()
     assert complaint("--recipe", "statik") == "no recipe 'statik'; did you mean 'static'?\n"
-    monkeypatch.setattr(running, "run_module", refuse)
+    monkeypatch.setattr(Stage, "run", refuse)
     assert complaint() == "the command's own line\n"
 
 
@@ -249,11 +250,11 @@ def test_one_precision_of_embedding_is_given_to_all_that_embed_by_the_transforme
         commands = re.findall(r"(?m)^\d/\d (\w+): .*\n\$ (.*)", printed)
         return {name: found[1] for name, words in commands if (found := re.search(r"--precision=(\w+)", words))}
 
-    monkeypatch.setattr(state, "resolve", lambda *_: Compute("cpu", "bf16", "a line of reasons"))
+    monkeypatch.setattr(runner, "resolve", lambda *_: Compute("cpu", "bf16", "a line of reasons"))
     assert given() == dict.fromkeys(embedding, "bf16")
     assert given("--precision", "fp32") == dict.fromkeys(embedding, "fp32")
     (tmp_path / "out").mkdir()
-    saved = {"format": state.FORMAT, "steps": {}, "given": model_sha256(model), "precision": "fp32"}
+    saved = {"format": runner.FORMAT, "steps": {}, "given": model_sha256(model), "precision": "fp32"}
     (tmp_path / "out" / STATE).write_bytes(seal(saved))
     assert given() == dict.fromkeys(embedding, "fp32")
 
@@ -302,13 +303,13 @@ def test_too_few_held_out_texts_are_told_before_a_model_is_made(
     """Hashes choose them, so that their number is known only when the dataset is written."""
     fraction = arguments.index("--holdout-fraction") + 1
     line = [*arguments[:fraction], "0.029", *arguments[fraction + 1 :]]
-    ran, run_module = [], running.run_module
+    ran, run = list[str](), Stage.run
 
-    def noted(module: str, words: tuple[str, ...], *more: object) -> None:
-        ran.append(words[0])
-        run_module(module, words, *more)  # type: ignore[arg-type]
+    def noted(stage: Stage, quiet: bool) -> None:
+        ran.append(stage.called[1])
+        run(stage, quiet)
 
-    monkeypatch.setattr(running, "run_module", noted)
+    monkeypatch.setattr(Stage, "run", noted)
     without_model = line[: line.index("--model")] + line[line.index("--model") + 2 :]
     assert adapt.main(without_model) == 1
     assert ran == ["vocabulary", "documents"]

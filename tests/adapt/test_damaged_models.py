@@ -1,4 +1,4 @@
-"""The models that finished steps made are checked before they are used again."""
+"""The models that finished stages made are checked before they are used again."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clearspan.adapt.running import damage
+from clearspan.adapt.runner import damage
 from clearspan.common.sealed_folder import seal_folder
 
 
@@ -22,7 +22,7 @@ def options(tmp_path: Path) -> Any:
     return SimpleNamespace(**folders)
 
 
-def step(name: str) -> Any:
+def stage(name: str) -> Any:
     return SimpleNamespace(name=name)
 
 
@@ -34,13 +34,13 @@ def test_a_damaged_model_is_named_by_the_step_that_made_it_and_only_a_start_is_m
 ) -> None:
     folder: Path = getattr(options, attribute)
     (folder / "README.md").write_text("A better card.")
-    assert all(damage(step(each), options) == "" for each in ("start", "train", "embed", "judge"))
+    assert all(damage(stage(each), options) == "" for each in ("start", "train", "embed", "judge"))
     weights = folder / "model.safetensors"
     weights.unlink() if change == "missing" else weights.write_text("weightz" if change == "weights" else "weights")
     if change == "added":
         (folder / "owls.json").write_text("{}")
-    assert all(damage(step(each), options) == "" for each in (other, "embed", "judge"))
-    said, aside = damage(step(name), options), folder.with_name(f"{folder.name}.damaged")
+    assert all(damage(stage(each), options) == "" for each in (other, "embed", "judge"))
+    said, aside = damage(stage(name), options), folder.with_name(f"{folder.name}.damaged")
     assert said.startswith(f"{folder}/{'owls.json' if change == 'added' else 'model.safetensors'}: ")
     assert said.endswith(f" (moved to {aside})") is (name == "start") is aside.exists() is not folder.exists()
 
@@ -50,4 +50,4 @@ def test_a_damaged_model_is_named_by_the_step_that_made_it_and_only_a_start_is_m
 def test_a_model_that_is_gone_is_missing_and_nothing_is_moved(name: str, options: Any, tmp_path: Path) -> None:
     folder: Path = options.base if name == "start" else options.trained
     folder.rename(tmp_path / "elsewhere")
-    assert damage(step(name), options) == f"{folder / 'manifest.json'}: missing"
+    assert damage(stage(name), options) == f"{folder / 'manifest.json'}: missing"

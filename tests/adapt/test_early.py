@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 
 from clearspan.adapt import __main__ as adapt
-from clearspan.adapt import running, state
-from clearspan.adapt.enough import checked_fields
+from clearspan.adapt import runner, stages
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.steps import QUESTIONS_FILE, steps
-from clearspan.common.child_commands import CommandError
+from clearspan.adapt.preflight import checked_fields
+from clearspan.adapt.run import until_verdict
+from clearspan.adapt.stages import QUESTIONS_FILE, Stage
 from clearspan.common.records import DataError
 from clearspan.common.sealed import seal
+from clearspan.common.spawned import CommandError
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.api import make_dataset, make_tokenizer
 from clearspan.pipelines.builders import embedded_texts
+from tests.adapt.conftest import planned
 
 NUM_RECORDS = 1500
 """More records than those by which `embed` infers the types of the fields, the first 1,000."""
@@ -94,10 +96,10 @@ def finished(tmp_path: Path) -> list[str]:
     """Write adapt.json as after a finished call with the field `_id`; return the command line without that field."""
     line = written(tmp_path, records())
     options = Adapt(inputs=(line[1],), output=tmp_path / "adapted", keep_fields=("_id",))
-    done = {step.name: str(step) for step in [*steps(options, runs=False), adapt.embedding(options, options.base)]}
+    done = {stage.name: str(stage) for stage in [*planned(options), stages.embed(options, options.base)]}
     options.output.mkdir()
-    found = {"format": state.FORMAT, "steps": done, "given": None, "delivered": "untrained static"}
-    (options.output / state.STATE).write_bytes(seal(found))
+    found = {"format": runner.FORMAT, "steps": done, "given": None, "delivered": "untrained static"}
+    (options.output / runner.STATE).write_bytes(seal(found))
     return line
 
 
@@ -107,11 +109,11 @@ def test_a_finished_folder_refuses_other_options_before_any_step(
     more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line, ran = finished(tmp_path), list[str]()
-    monkeypatch.setattr(running, "run_module", lambda module, *_: ran.append(module))
-    before = (tmp_path / "adapted" / state.STATE).read_bytes()
+    monkeypatch.setattr(Stage, "run", lambda stage, _: ran.append(stage.name))
+    before = (tmp_path / "adapted" / runner.STATE).read_bytes()
     assert adapt.main([*line, *more]) == 2 and not ran
     assert "its step embed was made by another command; name another folder: " in capsys.readouterr().err
-    assert (tmp_path / "adapted" / state.STATE).read_bytes() == before
+    assert (tmp_path / "adapted" / runner.STATE).read_bytes() == before
     assert adapt.main([*line, "--keep-fields", "_id", "--dry-run"]) == 0, "the same options"
 
 
@@ -151,9 +153,13 @@ def test_questions_that_no_text_answers_are_refused_before_a_model_is_made(tmp_p
     make_dataset("documents", line[1], output / "texts", tokenizer=tokenizer, min_tokens=4, holdout_fraction=0.1)
     (output / QUESTIONS_FILE).write_text('{"query": "Who hunts at night?", "text": "Foxes do."}\n')
     ran = list[str]()
+
+    def run(stage: Stage) -> None:
+        ran.append(stage.name)
+        stage.check()
+
     with pytest.raises(DataError, match="no answer is a text of "):
-        for step in steps(Adapt(inputs=(line[1],), output=output, queries=tmp_path / "questions.csv")):
-            ran.append(step.name)
+        until_verdict(Adapt(inputs=(line[1],), output=output, queries=tmp_path / "questions.csv"), run)
     assert ran == ["questions", "tokenizer", "texts"]
 
 

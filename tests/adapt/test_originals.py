@@ -10,7 +10,7 @@ from clearspan.adapt import __main__ as adapt
 from clearspan.adapt import originals
 from clearspan.eval.verdict import Example
 from tests.adapt.conftest import write_verdict
-from tests.adapt.test_outcome import verdict
+from tests.adapt.test_decision import verdict
 
 TITLES = ["Überwachung von Eulen (2021)", "C++ & Wörter: die “ersten” Schritte…", "日本語の本", "🦉"]
 TEXTS = [

@@ -12,17 +12,18 @@ import pytest
 
 import clearspan
 from clearspan.adapt import __main__ as adapt
-from clearspan.adapt import running, state
+from clearspan.adapt import runner
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.steps import QUESTIONS_FILE, steps
-from clearspan.adapt.updating import UPDATED, check_update
-from clearspan.common.child_commands import CommandError
+from clearspan.adapt.runner import UPDATED, Record
+from clearspan.adapt.stages import QUESTIONS_FILE, Stage
+from clearspan.adapt.updating import check_update
 from clearspan.common.errors import PipelineError
 from clearspan.common.sealed import seal
+from clearspan.common.spawned import CommandError
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.units import update
 from clearspan.shards import Dataset
-from tests.adapt.conftest import NUM_TEXTS, Ran, owls
+from tests.adapt.conftest import NUM_TEXTS, Ran, owls, planned
 from tests.pipelines.test_ownership import files_of
 
 
@@ -63,7 +64,7 @@ def test_an_update_embeds_the_new_texts_and_leaves_the_model_and_the_verdict(
     line: list[str], ran: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [*line, str(grown(tmp_path)), str(owls(tmp_path / "more.jsonl", range(2000, 2007)))]
-    before = json.loads(Path(line[1], state.STATE).read_text())
+    before = json.loads(Path(line[1], runner.STATE).read_text())
     assert adapt.main([*given, "--update"]) == 0
     printed = capsys.readouterr().out
     assert "texts: 10 new, 5 gone, 995 kept: new ones are embedded" in printed
@@ -72,13 +73,13 @@ def test_an_update_embeds_the_new_texts_and_leaves_the_model_and_the_verdict(
     assert [words[:2] for words in ran][-1] == ("pipelines", "embed") and ran[-1][-1] == "--update"
     assert not {"vocabulary", "pairs"} & {words[1] for words in ran}, "their texts are no longer in the inputs"
     assert len(texts(line)) == 1005 and any("county 2006" in text for text in texts(line))
-    after = json.loads(Path(line[1], state.STATE).read_text())
+    after = json.loads(Path(line[1], runner.STATE).read_text())
     assert {name: after[name] for name in ("mrr", "winner", "sentence")} == {
         name: before[name] for name in ("mrr", "winner", "sentence")
     }
     ran.clear()
     assert adapt.main(given) == 0, "finished again"
-    assert "--update" not in ran[-1] and after == json.loads(Path(line[1], state.STATE).read_text())
+    assert "--update" not in ran[-1] and after == json.loads(Path(line[1], runner.STATE).read_text())
     ran.clear()
     assert adapt.main([*given, "--update"]) == 0 and "--update" not in ran[-1], "nothing has changed since"
     assert adapt.main(given[:-1]) == 2, "and back again"
@@ -94,9 +95,9 @@ def test_an_update_looks_up_no_question_again_and_judges_by_the_same_ones(
     for path in (asked, tmp_path / "others.csv"):
         path.write_text("query,id\nWhere do owls roost?,3\n")
     options = Adapt(inputs=(str(tmp_path / "owls.jsonl"),), output=output, queries=asked)
-    found = json.loads((output / state.STATE).read_text())
-    found["steps"] |= {step.name: step.recorded for step in steps(options, runs=False) if step.is_known}
-    (output / state.STATE).write_bytes(seal({key: value for key, value in found.items() if key != "sha256"}))
+    found = json.loads((output / runner.STATE).read_text())
+    found["steps"] |= {stage.name: stage.recorded for stage in planned(options) if stage.is_known}
+    (output / runner.STATE).write_bytes(seal({key: value for key, value in found.items() if key != "sha256"}))
     (output / QUESTIONS_FILE).write_text("query,answer\nWhere do owls roost?,In barns.\n")
     given = [*line, str(grown(tmp_path))]
     for more in ([], ["--queries", str(tmp_path / "others.csv")]):
@@ -134,9 +135,9 @@ def test_an_update_of_a_finished_folder_judges_by_the_same_options_alone(
         with pytest.raises(
             UsageError, match=r"keeps the model and the verdict of adapted: .* step judge was made: jud"
         ):
-            running._check_same(step, found, options)
+            Record(Path("adapted"), found).check(step, options)
     else:
-        running._check_same(step, found, options)
+        Record(Path("adapted"), found).check(step, options)
 
 
 @pytest.mark.guarantee("update-as-new")
@@ -157,15 +158,15 @@ def test_an_edit_that_no_size_shows_is_a_change(
 def test_a_killed_update_is_continued_by_the_same_option(
     line: list[str], ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given, run = [*line, str(grown(tmp_path))], running.run_module
+    given, run = [*line, str(grown(tmp_path))], Stage.run
 
-    def killed(module: str, words: tuple[str, ...], *more: Any) -> None:
-        if words[0] == "embed":
+    def killed(stage: Stage, quiet: bool) -> None:
+        if stage.name == "embed":
             raise KeyboardInterrupt
-        run(module, words, *more)
+        run(stage, quiet)
 
     with monkeypatch.context() as patch:
-        patch.setattr(running, "run_module", killed)
+        patch.setattr(Stage, "run", killed)
         assert adapt.main([*given, "--update"]) == 130
     assert len(texts(line)) == NUM_TEXTS, "the folder stays usable"
     assert adapt.main(given) == 2
@@ -185,13 +186,13 @@ def test_a_killed_update_whose_inputs_were_taken_back_was_none(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(running, "run_module", killed)
+        patch.setattr(Stage, "run", killed)
         assert adapt.main([*given, "--update"]) == 130
-    assert UPDATED in json.loads(Path(line[1], state.STATE).read_text())
+    assert UPDATED in json.loads(Path(line[1], runner.STATE).read_text())
     owls(tmp_path / "owls.jsonl", range(NUM_TEXTS))
     capsys.readouterr()
     assert adapt.main(given) == 0 and "brought up to date" not in capsys.readouterr().out
-    assert UPDATED not in json.loads(Path(line[1], state.STATE).read_text())
+    assert UPDATED not in json.loads(Path(line[1], runner.STATE).read_text())
 
 
 @pytest.mark.slow
@@ -295,7 +296,7 @@ def test_python_updates_as_the_command_line_does(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\(texts: 3 new, 5 gone, 995 kept\): add `update` to embed"):
         call(path, adapted, overrides=keys, quiet=True)
     assert call(path, adapted, overrides=keys, quiet=True, update=True) == first
-    assert json.loads((adapted / state.STATE).read_text())[UPDATED] is True
+    assert json.loads((adapted / runner.STATE).read_text())[UPDATED] is True
     assert len(clearspan.open_collection(adapted).search("Owls of county 1002", top=3)) > 0
     assert Dataset(adapted / "vectors").num_examples == 998
     assert call(path, adapted, overrides=keys, quiet=True) == first
@@ -336,7 +337,8 @@ class Called:
         named = {"inputs": inputs, "update": update, "dry_run": dry_run, "quiet": True, "shown_fields": ("id", "title")}
         self.options: Any = SimpleNamespace(output=Path("adapted"), **named)
         embed = "embed --input=a.jsonl '--input=more owls/*.jsonl' --output=adapted/vectors"
-        return check_update(self.options, state or {"steps": {"texts": "documents", "embed": embed}})
+        content = state or {"steps": {"texts": "documents", "embed": embed}}
+        return check_update(self.options, Record(Path("adapted"), content))
 
 
 GIVEN = ("a.jsonl", "more owls/*.jsonl")

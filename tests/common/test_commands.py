@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.child_commands import CONTINUED, CommandError, _error, continue_with, run_module
-from clearspan.common.failures import Channel, Failure, channel, report
+from clearspan.common.spawned import (
+    ANSWER,
+    CONTINUED,
+    CommandError,
+    Failure,
+    _error,
+    answer,
+    call,
+    continue_with,
+    failures,
+    report,
+)
 from clearspan.common.terminal import UsageError
 
 
@@ -19,12 +29,12 @@ def test_a_started_command_does_not_recommend_an_option_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "stopping.py").write_text(
-        "from clearspan.common.child_commands import continue_with as advice\n"
-        "print('stopped at step 3;', advice('resume'))\n"
+        "from clearspan.common.spawned import continue_with as advice\n"
+        "def stop(): print('stopped at step 3;', advice('resume'))\n"
     )
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *filter(None, sys.path)]))
-    monkeypatch.delenv("CLEARSPAN_STARTED_BY", raising=False)
-    run_module("stopping", [])
+    monkeypatch.delenv(ANSWER, raising=False)
+    call("stopping:stop")
     assert capfd.readouterr().out == f"stopped at step 3; {CONTINUED}\n"
     assert continue_with("resume") == "continue with `resume`"
     assert continue_with("resume", "run it again") == "run it again"
@@ -39,20 +49,23 @@ def test_no_process_below_a_started_command_recommends_its_own_options(
     """Nor do the ranks of a training, which a launcher starts; the caller itself advises afterwards as before."""
     (tmp_path / "rank.py").write_text(
         "import pathlib, subprocess, sys\n"
-        "from clearspan.common.child_commands import continue_with as advice\n"
-        "said = [advice('resume'), advice('resume', 'train again'), advice('update')]\n"
-        "with pathlib.Path('said').open('a') as file: file.write('\\n'.join(said) + '\\n')\n"
-        "if len(sys.argv) > 1: subprocess.run([sys.executable, __file__, *sys.argv[2:]], check=True)\n"
+        "from clearspan.common.spawned import continue_with as advice\n"
+        "def rank(*words):\n"
+        "    said = [advice('resume'), advice('resume', 'train again'), advice('update')]\n"
+        "    with pathlib.Path('said').open('a') as file: file.write('\\n'.join(said) + '\\n')\n"
+        "    if words: subprocess.run([sys.executable, __file__, *words[1:]], check=True)\n"
+        "def start(words): rank(*words)\n"
+        "if __name__ == '__main__': rank(*sys.argv[1:])\n"
     )
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *filter(None, sys.path)]))
-    monkeypatch.delenv("CLEARSPAN_STARTED_BY", raising=False)
+    monkeypatch.delenv(ANSWER, raising=False)
     monkeypatch.chdir(tmp_path)
     own = {"": "continue with `resume`", "train again": "train again"}
     for is_before in (True, False):
         assert {advice: continue_with("resume", advice) for advice in own} == own
         assert continue_with("update") == "continue with `update`"
         if is_before:
-            run_module("rank", ["launcher", "rank"], quiet)
+            call("rank:start", ["launcher", "rank"], quiet=quiet)
     assert (tmp_path / "said").read_text().splitlines() == ["repeat the same command or call to continue"] * 9
 
 
@@ -60,21 +73,22 @@ def test_no_process_below_a_started_command_recommends_its_own_options(
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of a module `inner` that a command can be written to."""
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *filter(None, sys.path)]))
-    monkeypatch.delenv("CLEARSPAN_FAILURES", raising=False)
+    monkeypatch.delenv(ANSWER, raising=False)
     return tmp_path / "inner.py"
 
 
 COMMAND = """
     import os, subprocess, sys
     from clearspan.common import terminal
-    from clearspan.common.failures import Failure, report
+    from clearspan.common.spawned import Failure, report
 
     class DiskFullError(OSError): pass
 
     def work():
         {work}
 
-    sys.exit(terminal.run("inner", work, (OSError,)))
+    if __name__ == "__main__":
+        sys.exit(terminal.run("inner", work, (OSError,)))
 """
 
 
@@ -86,18 +100,18 @@ def written(module: Path, work: str) -> None:
 @pytest.mark.parametrize(
     ("work", "error", "code", "message"),
     [
-        ("raise OSError('disk full:\\nno space')", CommandError, 1, "disk full: no space"),
-        ("print('inner: 3 of 4 done'); raise OSError('the fourth')", CommandError, 1, "the fourth"),
+        ("raise OSError('disk full:\\nno space')", OSError, None, "disk full: no space"),
+        ("print('inner: 3 of 4 done'); raise OSError('the fourth')", OSError, None, "the fourth"),
         ("terminal.Parser(prog='inner').parse_args(['--x'])", UsageError, None, "no such option: --x"),
-        ("os.kill(os.getpid(), 9)", CommandError, -9, "inner ended with exit code -9"),
+        ("os.kill(os.getpid(), 9)", CommandError, -9, "inner:work ended with exit code -9"),
         (
             "print('inner: 3 of 4 done', flush=True); os._exit(3)",
             CommandError,
             3,
-            "inner ended with exit code 3",
+            "inner:work ended with exit code 3",
         ),
         ("report(Failure('a', 'first')); report(Failure('b', 'second')); return 3", CommandError, 3, "first; second"),
-        ("return subprocess.call([sys.executable, '-m', 'inner2'])", CommandError, 1, "below"),
+        ("return subprocess.call([sys.executable, '-m', 'inner2'])", OSError, None, "below"),
     ],
     ids=[
         "error",
@@ -116,7 +130,7 @@ def test_a_failure_arrives_as_it_was_reported(
     written(module.with_name("inner2.py"), "raise OSError('below')")
     written(module, work)
     with pytest.raises(error) as raised:
-        run_module("inner", [])
+        call("inner:work", expected=[OSError])
     assert str(raised.value) == message and getattr(raised.value, "code", None) == code
     assert capfd.readouterr().out == ("inner: 3 of 4 done\n" if "print" in work else "")
 
@@ -130,7 +144,7 @@ class DiskFullError(OSError):
     ("work", "error"),
     [
         ("raise DiskFullError('no space')", DiskFullError),
-        ("raise OSError('no space')", TimeoutError),
+        ("raise OSError('no space')", OSError),
         ("raise terminal.UsageError('no space')", UsageError),
         ("report(Failure('a', 'no space', types=('DiskFullError', 'OSError'))); return 3", DiskFullError),
         (
@@ -152,7 +166,7 @@ def test_a_failure_is_raised_as_the_documented_type_that_it_had(
     written(module.with_name("inner2.py"), "raise DiskFullError('no space')")
     written(module, work)
     with pytest.raises(error, match="no space") as raised:
-        run_module("inner", [], raises=[DiskFullError], default=TimeoutError)
+        call("inner:work", expected=[DiskFullError, OSError])
     assert type(raised.value) is error and str(raised.value) == "no space"
 
 
@@ -172,15 +186,15 @@ SAID = [
 @pytest.mark.guarantee("failures-arrive")
 def test_all_failures_arrive_whole_in_their_order_at_their_own_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever they say, also while another thread runs a command."""
-    with channel() as one, channel() as other:
+    with answer() as one, answer() as other:
         for number, failure in enumerate(SAID):
-            monkeypatch.setenv("CLEARSPAN_FAILURES", str((one, other)[number % 2].path))
+            monkeypatch.setenv(ANSWER, str((one, other)[number % 2]))
             report(failure)
-        assert (one.read(), other.read()) == (SAID[::2], SAID[1::2])
-        with channel() as third:
-            assert third.read() == []
-        assert not third.path.exists() and one.read() == SAID[::2]
-        error = _error("clearspan.train", other.read(), 7, (), None)
+        assert (failures(one), failures(other)) == (SAID[::2], SAID[1::2])
+        with answer() as third:
+            assert failures(third) == []
+        assert not third.exists() and failures(one) == SAID[::2]
+        error = _error("clearspan.train", failures(other), 7, ())
         assert str(error) == "; ".join(dict.fromkeys(failure.message for failure in SAID[1::2]))
     assert isinstance(error, CommandError) and error.code == 7
 
@@ -201,15 +215,15 @@ class ShardError(DataError): ...
         ([OSError], OSError),
         ([InterruptedError, ValueError], ValueError),
         ([InterruptedError], InterruptedError),
-        ([KeyError], TimeoutError),
-        ([], TimeoutError),
+        ([KeyError], CommandError),
+        ([], CommandError),
     ],
 )
 def test_a_failure_is_of_the_nearest_type_that_the_caller_knows(
     raises: list[type[Exception]], kind: type[Exception]
 ) -> None:
-    assert type(_error("clearspan.train", SAID, 1, raises, TimeoutError)) is kind
-    assert type(_error("clearspan.train", SAID[2:], 1, [DataError], None)) is CommandError
+    assert type(_error("clearspan.train", SAID, 1, raises)) is kind
+    assert type(_error("clearspan.train", SAID[2:], 1, [DataError])) is CommandError
 
 
 @pytest.mark.guarantee("failures-arrive")
@@ -225,23 +239,23 @@ def test_lines_that_a_killed_process_left_incomplete_hide_no_other_failure(tmp_p
         json.dumps(asdict(kept)),
     ]
     file.write_text("\n".join(lines))
-    assert Channel(file).read() == [kept, kept] and hash(kept) == hash(Channel(file).read()[0])
+    assert failures(file) == [kept, kept] and hash(kept) == hash(failures(file)[0])
     assert kept.line == "train: no GPU (see --help)" and Failure("train", "no GPU").line == "train: no GPU"
 
 
 @pytest.mark.guarantee("failures-arrive")
 def test_a_failure_of_a_command_that_goes_on_is_none(module: Path) -> None:
     written(module, "report(Failure('inner', 'one of several')); return 0")
-    run_module("inner", [])
+    call("inner:work", expected=[OSError])
 
 
 @pytest.mark.guarantee("failures-arrive")
 def test_without_a_caller_a_failure_is_a_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("CLEARSPAN_FAILURES", raising=False)
+    monkeypatch.delenv(ANSWER, raising=False)
     report(Failure("train", "no GPU"))
-    monkeypatch.setenv("CLEARSPAN_FAILURES", str(tmp_path / "of a caller that has ended"))
+    monkeypatch.setenv(ANSWER, str(tmp_path / "of a caller that has ended"))
     report(Failure("train", "no such option", 2, is_refused=True))
     assert capsys.readouterr().err == "train: no GPU\ntrain: no such option (see --help)\n"
 
@@ -250,7 +264,7 @@ def test_without_a_caller_a_failure_is_a_line(
 def test_a_failure_that_the_disk_has_no_room_for_is_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("CLEARSPAN_FAILURES", "/dev/full")
+    monkeypatch.setenv(ANSWER, "/dev/full")
     report(Failure("train", "no GPU"))
     assert capsys.readouterr().err == "train: no GPU\n"
 
@@ -260,8 +274,8 @@ def test_a_failure_that_is_written_in_part_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (file := tmp_path / "failures").touch()
-    monkeypatch.setenv("CLEARSPAN_FAILURES", str(file))
+    monkeypatch.setenv(ANSWER, str(file))
     write = os.write
     monkeypatch.setattr(os, "write", lambda number, line: write(number, line[:9]))
     report(Failure("train", "no GPU"))
-    assert capsys.readouterr().err == "train: no GPU\n" and Channel(file).read() == []
+    assert capsys.readouterr().err == "train: no GPU\n" and failures(file) == []

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.child_commands import CommandError, processes, run_module
-from clearspan.common.parallel import parallel_map
+from clearspan.common.spawned import CommandError, call, parallel_map, processes
 
 WAITING = """import pathlib, signal, sys
-def end(*_):
-    pathlib.Path(sys.argv[1]).write_text("saved")
-    sys.exit(int(sys.argv[3]))
-signal.signal(signal.SIGINT, end)
-signal.alarm(5)  # one that is not interrupted ends by itself, unsaved
-with open(sys.argv[2], "w") as started:
-    started.write(".")
-signal.pause()
+def wait(file, started, code):
+    def end(*_):
+        pathlib.Path(file).write_text("saved")
+        sys.exit(code)
+    signal.signal(signal.SIGINT, end)
+    signal.alarm(5)  # one that is not interrupted ends by itself, unsaved
+    with open(started, "w") as pipe:
+        pipe.write(".")
+    signal.pause()
 """
 
 
@@ -66,7 +66,7 @@ def test_an_interrupt_reaches_every_process_and_nothing_begins_after_it(
 
     def work(number: int) -> None:
         try:
-            run_module("waiting", [str(tmp_path / f"{number}"), str(started), str(number)])
+            call("waiting:wait", tmp_path / f"{number}", started, number)
         except BaseException as error:
             ends[number] = error
             raise

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common import failures
+from clearspan.common import spawned
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.child_commands import run_module
 from clearspan.common.parsing import closest, did_you_mean, finite_number, whole_number
 from clearspan.common.terminal import OutputClosedError, Parser, UsageError, hanging, one_line, run, shortened
 
@@ -137,10 +136,10 @@ def test_a_caller_is_told_code_and_types(
     def work() -> int:
         raise error
 
-    with failures.channel() as channel:
-        monkeypatch.setenv(failures.VARIABLE, str(channel.path))
+    with spawned.answer() as path:
+        monkeypatch.setenv(spawned.ANSWER, str(path))
         assert run("tool", work, (OSError,)) == code
-        assert [(each.code, each.types) for each in channel.read()] == [(code, types)]
+        assert [(each.code, each.types) for each in spawned.failures(path)] == [(code, types)]
 
 
 @pytest.mark.guarantee("one-line-errors")
@@ -240,7 +239,7 @@ def test_a_deleted_working_folder_is_one_line(
     assert run("tool", lambda: 0) == 1
     assert capsys.readouterr() == ("", "tool: the working folder has been deleted: change to another folder\n")
     with pytest.raises(FileNotFoundError, match="the working folder has been deleted"):
-        run_module("json.tool", [])
+        spawned.call("json:loads", "1")
 
 
 def test_a_defect_keeps_its_traceback() -> None:

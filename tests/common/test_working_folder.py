@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 
 OPTIONAL = {"zstandard", "orjson", "brotli", "snappy", "lz4", "accelerate", "nltk", "wandb", "sitecustomize"}
 """Modules that libraries import if they are there."""
-CHILD = "from clearspan.common.child_commands import run_module; run_module('clearspan.pipelines', ['--version'])"
+CHILD = "from clearspan.common.spawned import call; call('clearspan.pipelines.__main__:main', ['--version'])"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from clearspan.common.failures import channel
+from clearspan.common.spawned import ANSWER, answer, failures
 from clearspan.common.terminal import UsageError
 from clearspan.train import run
 from clearspan.train.engine import ranks, signals
@@ -224,10 +224,10 @@ def test_ranks_that_do_not_end_are_killed(launching: Path) -> None:
 @pytest.mark.exhaustive
 def test_that_ranks_were_killed_is_handed_over(launching: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller raises it: alone, the exit code would say nothing."""
-    with channel() as failures:
-        monkeypatch.setenv(*next(iter(failures.variables.items())))
+    with answer() as path:
+        monkeypatch.setenv(ANSWER, str(path))
         assert signalled(launching, signal.SIGTERM, seconds=50, code=0) == ["ends with 247"]
-        assert [each.message for each in failures.read()] == ["the ranks took more than 1 s to save, and were killed"]
+        assert [each.message for each in failures(path)] == ["the ranks took more than 1 s to save, and were killed"]
 
 
 def test_a_rank_waits_for_rank_0_to_say_what_is_wrong(

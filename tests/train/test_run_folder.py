@@ -244,20 +244,20 @@ def test_the_command_refuses_before_it_starts_ranks(
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The command lines of the processes that `train_model` would start."""
-    lines: list[list[str]] = []
-    monkeypatch.setattr(api, "run_module", lambda module, line, *_, **__: lines.append(line))
-    return lines
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Train]:
+    """The commands that `train_model` would run in processes of their own."""
+    found: list[Train] = []
+    monkeypatch.setattr(api, "call", lambda _, train, **__: found.append(train))
+    return found
 
 
 def test_the_same_call_trains_continues_and_then_does_nothing(
-    recipe: Recipe, tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str]
+    recipe: Recipe, tmp_path: Path, started: list[Train], capsys: pytest.CaptureFixture[str]
 ) -> None:
     clearspan.train_model(recipe)
     begin(recipe)
     clearspan.train_model("demo", words(tmp_path))
-    assert ["--resume" in line for line in started] == [False, True]
+    assert [train.resume for train in started] == [False, True]
     end(tmp_path / "run")
     assert clearspan.train_model(recipe).model == tmp_path / "run" / "model"
     assert len(started) == 2

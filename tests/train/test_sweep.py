@@ -11,16 +11,18 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
-from clearspan.common.child_commands import CommandError
+from clearspan.common.plain_json import from_json, to_json
 from clearspan.common.sealed_folder import seal_folder
+from clearspan.common.spawned import CommandError
+from clearspan.eval.__main__ import Evaluate
 from clearspan.eval.results import Results
 from clearspan.train import run_folder, sweep
+from clearspan.train.__main__ import LauncherOptions, Train
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.recipe import load_recipe
@@ -34,25 +36,24 @@ NAMES = [f"num_anchors={a},temperature={t}" for a in (1, 2) for t in (0.05, 0.5)
 
 
 class Processes:
-    """Stands for `run_module`: notes the commands, and leaves what a training or an evaluation leaves."""
+    """Stands for `call`: notes the commands, and leaves what a training or an evaluation leaves."""
 
     def __init__(self) -> None:
         self.trained: list[str] = []
-        self.commands: list[list[str]] = []
+        self.commands: list[Train | Evaluate] = []
         self.fails = self.stops = ""
 
-    def __call__(self, module: str, line: Sequence[str], *_: object, **__: object) -> None:
-        self.commands.append([module, *line])
-        if module == "clearspan.eval":
-            (out,) = (Path(word.removeprefix("--output=")) for word in line if word.startswith("--output="))
-            out.mkdir(parents=True)
+    def __call__(self, _: str, command: Train | Evaluate, **__: object) -> None:
+        self.commands.append(from_json(type(command), to_json(command)))
+        if isinstance(command, Evaluate):
+            (out := command.output).mkdir(parents=True)
             averages = {"sts_simcse": {"value": 50.0, "missing": ["STS13"]}, "transfer_simcse": {"value": None}}
             scores = {"TREC": {"devacc": 70.0}, "MRPC": {"devacc": math.nan}}
             (out / "examples.npz").write_bytes(examples := b"of each score")
             made = Results("m", scores=scores, averages=averages, examples=hashlib.sha256(examples).hexdigest())
             (out / "results.json").write_text(made.to_json())
             return
-        recipe = load_recipe("demo", [word for word in line if "=" in word and not word.startswith("-")])
+        recipe = load_recipe("demo", command.overrides)
         run = Path(recipe.output)
         self.trained.append(run.name)
         run_folder.save(recipe)
@@ -71,7 +72,7 @@ class Processes:
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
     made = Processes()
-    monkeypatch.setattr(running, "run_module", made)
+    monkeypatch.setattr(running, "call", made)
     return made
 
 
@@ -87,9 +88,9 @@ def table(output: Path) -> list[dict[str, str]]:
 def test_every_combination_is_a_run_and_a_row(processes: Processes, base: list[str], tmp_path: Path) -> None:
     assert sweep.main([*base, "--output", str(tmp_path), "--launcher-options", "--num_gpus 2 --master_port 29501"]) == 0
     assert processes.trained == NAMES
-    launcher = ["clearspan.train", "--num_gpus", "2", "--master_port", "29501", "--recipe=demo"]
-    keys = [f"{ANCHORS}=1", "objectives.spans.temperature=0.5", f"output={tmp_path / NAMES[1]}"]
-    assert processes.commands[1] == [*launcher, *base[6:], *keys]
+    keys = (f"{ANCHORS}=1", "objectives.spans.temperature=0.5", f"output={tmp_path / NAMES[1]}")
+    launcher = LauncherOptions(num_gpus=2, master_port=29501)
+    assert processes.commands[1] == Train(recipe="demo", overrides=(*base[6:], *keys), launcher=launcher)
     rows = table(tmp_path)
     assert list(rows[0]) == ["run", ANCHORS, "objectives.spans.temperature", "loss", "spans/loss"]
     assert [(row["run"], row["loss"]) for row in rows] == list(zip(NAMES, ["2.0", "2.0", "3.0", "3.0"], strict=True))
@@ -105,7 +106,7 @@ def test_a_stopped_sweep_says_so_and_continues_with_what_is_missing(
     assert processes.trained == NAMES[:2] and not (tmp_path / "table.csv").exists()
     processes.stops = ""
     assert sweep.main(given) == 0 and processes.trained[2:] == NAMES[1:]
-    assert ["--resume" in command for command in processes.commands[2:]] == [True, False, False]
+    assert [command.resume for command in processes.commands[2:]] == [True, False, False]  # type: ignore[union-attr]
     given[1] = f"{ANCHORS}=1,2,3"
     assert sweep.main(given) == 0 and len(table(tmp_path)) == 6
     assert processes.trained[5:] == ["num_anchors=3,temperature=0.05", "num_anchors=3,temperature=0.5"]
@@ -139,14 +140,14 @@ def test_runs_at_once_are_side_by_side_and_quiet_and_one_that_fails_is_named(
 ) -> None:
     two = threading.Barrier(2, timeout=20)
 
-    def run_module(module: str, line: Sequence[str], *_: object, **__: object) -> None:
+    def call(function: str, command: Train, **_: object) -> None:
         two.wait()
-        processes(module, line)
+        processes(function, command)
 
-    monkeypatch.setattr(running, "run_module", run_module)
+    monkeypatch.setattr(running, "call", call)
     processes.fails = NAMES[2]
     assert sweep.main([*base, "--output", str(tmp_path), "--at-once", "2"]) == 1
-    assert sorted(processes.trained) == sorted(NAMES) and all("--quiet" in words for words in processes.commands)
+    assert sorted(processes.trained) == sorted(NAMES) and all(command.quiet for command in processes.commands)
     assert [(row["run"], row["loss"]) for row in table(tmp_path)] == list(
         zip(NAMES, ["2.0", "2.0", "", "3.0"], strict=True)
     )
@@ -214,14 +215,14 @@ def test_finished_runs_are_scored_once_by_the_chosen_score_first(
     given = [*base, str(tmp_path / "own.yaml"), "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]
     for _ in range(2):
         assert sweep.main(given) == 0 and len(processes.commands) == 8
-    assert "--allow-missing" in processes.commands[1]
+    assert processes.commands[1].allow_missing  # type: ignore[union-attr]
     columns = list(table(tmp_path / "out")[0].items())[3:]
     assert columns == [("downstream_declutr_dev, incomplete", "70.0"), ("sts_simcse, incomplete", "50.0")]
     (tmp_path / "out" / NAMES[1] / "eval" / "notes.txt").write_text("mine")
     for name in ("model", "checkpoints"):
         shutil.rmtree(tmp_path / "out" / NAMES[1] / name, ignore_errors=True)
     assert sweep.main(given) == 0
-    assert [command[0] for command in processes.commands[8:]] == ["clearspan.train", "clearspan.eval"]
+    assert [type(command) for command in processes.commands[8:]] == [Train, Evaluate]
     assert (tmp_path / "out" / NAMES[1] / "eval.earlier" / "notes.txt").read_text() == "mine"
 
 

@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from clearspan.common.child_commands import continue_with
-from clearspan.common.failures import Failure, report, report_in_handler
+from clearspan.common.spawned import Failure, continue_with, report
 from clearspan.common.terminal import SIGNALS, end_process
 
 PREFIX = "train"
@@ -110,7 +109,7 @@ class Launcher(subprocess.Popen[bytes]):
     def _kill_ranks(self, number: int, frame: FrameType | None) -> None:
         self.killed_ranks = True
         self._signal_ranks(signal.SIGKILL)
-        report_in_handler(Failure(PREFIX, f"the ranks took more than {SAVING_S} s to save, and were killed"))
+        report(Failure(PREFIX, f"the ranks took more than {SAVING_S} s to save, and were killed"), in_handler=True)
 
 
 def leave_to_rank_0() -> None:
@@ -149,7 +148,8 @@ def launcher_watch() -> Callable[[], bool]:
         return lambda: False
     processes = [process for process in (parent, parent.parent()) if process is not None]
     above = processes[-1].parent()
-    if above is not None and {"sweep", "train.sweep", "clearspan.train.sweep"} & set(above.cmdline()[:4]):
+    called = {word.partition(":")[0] for word in above.cmdline()[:4]} if above is not None else set[str]()
+    if above is not None and {"sweep", "train.sweep", "clearspan.train.sweep"} & called:
         processes.append(above)
 
     def gone() -> bool:

@@ -18,24 +18,22 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from clearspan.common import files, terminal
-from clearspan.common.child_commands import CommandError, Option, run_module
 from clearspan.common.command import Printed, Result
 from clearspan.common.flags import as_printed
-from clearspan.common.options import words
-from clearspan.common.parallel import parallel_map
+from clearspan.common.options import parse
 from clearspan.common.records import DataError
 from clearspan.common.sealed_folder import set_aside
-from clearspan.common.terminal import UsageError
+from clearspan.common.spawned import CommandError, call, parallel_map
 from clearspan.eval import results
+from clearspan.eval.__main__ import Evaluate
 from clearspan.eval.report.html import is_report
-from clearspan.eval.request import EvalOptions
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family
+from clearspan.train.__main__ import LauncherOptions, Train
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.curves import lines_up_to
 from clearspan.train.recipe import load_recipe
-from clearspan.train.request import TrainOptions
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, Sweep, short_names
@@ -112,10 +110,14 @@ def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep
     terminal.notice(f"run {run.name}, {state}")
     if (folder / EVAL).exists():  # of another model, which was trained here before
         terminal.notice(f"{folder / EVAL}: of an earlier training: moved to {set_aside(folder / EVAL, 'earlier')}")
-    line = {"recipe": run.settings[RECIPE], "resume": state == "halted", "quiet": options.quiet}
-    keys = [*overrides, *run.overrides(), f"output={folder}"]
-    command = [*shlex.split(options.launcher), *words(TrainOptions, {**line, "overrides": keys})]
-    run_module("clearspan.train", command, options.quiet)
+    train = Train(
+        recipe=run.settings[RECIPE],
+        overrides=(*overrides, *run.overrides(), f"output={folder}"),
+        resume=state == "halted",
+        quiet=options.quiet,
+        launcher=parse(LauncherOptions, shlex.split(options.launcher), raises=True),
+    )
+    call(*train.request(), expected=Train.expected, quiet=options.quiet)
     if repeated(recipe) != "finished":
         raise CommandError("was stopped before its end", 1)
 
@@ -143,9 +145,16 @@ def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
             aside = set_aside(scored.parent)
             terminal.notice(f"{error}: run {run.name} will be evaluated again, and these results are now in {aside}")
     if sweep.tasks and not scored.is_file():
-        line: dict[str, Option] = {"model": run / MODEL, "tasks": ",".join(sweep.tasks), "data": options.data}
-        line |= {"output": scored.parent, "protocol": options.protocol, "allow_missing": True, "quiet": options.quiet}
-        run_module("clearspan.eval", words(EvalOptions, line), quiet=True)
+        evaluate = Evaluate(
+            model=(str(run / MODEL),),
+            tasks=tuple(sweep.tasks),
+            data=Path(options.data),
+            output=scored.parent,
+            protocol=options.protocol,
+            allow_missing=True,
+            quiet=options.quiet,
+        )
+        call(*evaluate.request(), expected=Evaluate.expected, quiet=True)
     return scored
 
 
@@ -307,7 +316,7 @@ def sweep(options: Sweep) -> Result:
         try:
             train(run, recipes[run.name], overrides, of_run)
             scores = scores_of(folder, evaluate(folder, chosen, of_run), chosen.score)
-        except (CommandError, UsageError, ValueError, OSError) as error:
+        except (*Train.expected, *Evaluate.expected) as error:
             failed.append(f"{run.name}: {terminal.one_line(error)}")
             print(f"sweep: {failed[-1]}; the other runs continue", file=sys.stderr)
             return {}

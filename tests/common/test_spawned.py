@@ -1,4 +1,4 @@
-"""Processes that `run_module` starts: what each is given, what is printed of it, and that one interrupt reaches all."""
+"""Processes that `call` starts: what each is given, what is printed of it, and that one interrupt reaches all."""
 
 import contextlib
 import os
@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 import joblib
 import pytest
 
-from clearspan.common import child_commands
-from clearspan.common.child_commands import STARTED_BY, CommandError, Processes, run_module
-from clearspan.common.parallel import parallel_map
+from clearspan.common import spawned
+from clearspan.common.spawned import ANSWER, CommandError, Processes, call, parallel_map
 from clearspan.common.terminal import UsageError
 
 
@@ -75,7 +74,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> type[Process]:
     """The class of the processes, of which none is real; `made` lists them."""
     monkeypatch.setattr(Process, "made", [])
     monkeypatch.setattr(subprocess, "Popen", Process)
-    monkeypatch.setattr(child_commands, "processes", Processes())
+    monkeypatch.setattr(spawned, "processes", Processes())
     return Process
 
 
@@ -105,13 +104,13 @@ def test_a_process_is_given_its_command_its_environment_and_one_pipe(
     started: type[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OWLS", "hunt")
-    monkeypatch.setattr(child_commands, "exclude_working_folder", lambda environment: environment.update(EXCLUDED="1"))
-    run_module("clearspan.train", ["--recipe=demo", "output=run"])
+    monkeypatch.setattr(spawned, "exclude_working_folder", lambda environment: environment.update(EXCLUDED="1"))
+    call("owls:hunt", "at night")
     (process,) = started.made
-    assert process.command == [sys.executable, "-m", "clearspan.train", "--recipe=demo", "output=run"]
+    assert process.command == [sys.executable, "-m", "clearspan.common.spawned", "owls:hunt"]
     environment = process.options.pop("env")
-    given = {"OWLS": "hunt", STARTED_BY: str(os.getpid()), "EXCLUDED": "1"}
-    assert given.items() <= environment.items() and "CLEARSPAN_FAILURES" in environment
+    given = {"OWLS": "hunt", "EXCLUDED": "1"}
+    assert given.items() <= environment.items() and ANSWER in environment
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "backslashreplace"}
     assert process.options == pipe
 
@@ -122,11 +121,11 @@ def test_ctrl_c_is_passed_on_once_and_the_process_is_heard_to_its_end(
     quiet: bool, started: type[Process], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Process, "output", [["step 1\n", KeyboardInterrupt()], ["saved ", "step 1\n"]])
-    told = child_commands.Failure("train", "stopped: continue with --resume", 130)
-    monkeypatch.setattr("clearspan.common.failures.Channel.read", lambda _: [told, told])
+    told = spawned.Failure("train", "stopped: continue with --resume", 130)
+    monkeypatch.setattr("clearspan.common.spawned.failures", lambda _: [told, told])
     monkeypatch.setattr(Process, "code", 130)
     with pytest.raises(KeyboardInterrupt):
-        run_module("clearspan.train", [], **({"quiet": True} if quiet else {}))
+        call("owls:hunt", **({"quiet": True} if quiet else {}))
     assert [process.signals for process in started.made] == [[signal.SIGINT]]
     printed = "" if quiet else f"step 1\nsaved step 1\n{told.line}\n{told.line}\n"
     assert capsys.readouterr().out == printed
@@ -138,36 +137,35 @@ def test_a_process_that_ends_after_the_interrupt_neither_failed_nor_finished(
     code: int, started: type[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Process, "code", code)
-    monkeypatch.setattr(Process, "__exit__", lambda *_: child_commands.processes.interrupt())
+    monkeypatch.setattr(Process, "__exit__", lambda *_: spawned.processes.interrupt())
     with pytest.raises(KeyboardInterrupt):
-        run_module("clearspan.train", [])
+        call("owls:hunt")
 
 
 @pytest.mark.guarantee("interrupt-reaches-all")
 @pytest.mark.parametrize(
-    ("types", "raises", "default", "raised"),
+    ("types", "expected", "raised"),
     [
-        ((), (), None, CommandError),
-        ((), (), OSError, OSError),
-        (("UsageError", "ValueError"), (), None, UsageError),
-        (("UsageError", "ValueError"), (), OSError, UsageError),
-        (("KeyError", "LookupError"), (LookupError,), None, LookupError),
-        (("KeyError", "LookupError"), (), None, CommandError),
+        ((), (), CommandError),
+        ((), (OSError,), CommandError),
+        (("UsageError", "ValueError"), (), UsageError),
+        (("UsageError", "ValueError"), (ValueError,), UsageError),
+        (("KeyError", "LookupError"), (LookupError,), LookupError),
+        (("KeyError", "LookupError"), (), CommandError),
     ],
 )
 def test_a_failure_of_one_process_is_no_interrupt(
     types: tuple[str, ...],
-    raises: tuple[type[Exception], ...],
-    default: type[Exception] | None,
+    expected: tuple[type[Exception], ...],
     raised: type[Exception],
     started: type[Process],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    failure = child_commands.Failure("train", "the loss exploded", 3, types=types)
-    monkeypatch.setattr("clearspan.common.failures.Channel.read", lambda _: [failure])
+    failure = spawned.Failure("train", "the loss exploded", 3, types=types)
+    monkeypatch.setattr("clearspan.common.spawned.failures", lambda _: [failure])
     monkeypatch.setattr(Process, "code", 3)
     with pytest.raises(raised, match="the loss exploded") as error:
-        run_module("clearspan.train", [], raises=raises, default=default)
+        call("owls:hunt", expected=expected)
     assert type(error.value) is raised and getattr(error.value, "code", 3) == 3
     assert started.made[0].signals == []
 
@@ -178,7 +176,7 @@ def test_an_interrupt_within_one_call_stops_the_others_and_the_next_command_star
 ) -> None:
     """As pressed keys do, whose signal reaches this process's main thread."""
     processes = Processes()
-    monkeypatch.setattr("clearspan.common.parallel.processes", processes)
+    monkeypatch.setattr("clearspan.common.spawned.processes", processes)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     is_running, ends = threading.Event(), list[list[int]]()
 

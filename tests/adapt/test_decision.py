@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.adapt.decision import decide
 from clearspan.adapt.judging import Judging, Verdicts, fingerprint
-from clearspan.adapt.outcome import decide
 from clearspan.eval.tasks.queries import FEW
 from clearspan.eval.verdict import System, Verdict
 
@@ -33,9 +33,9 @@ def verdict(winner: str, task: str = "titles", num_queries: int = 300) -> Verdic
 )
 def test_the_winner_says_which_model_is_delivered_and_its_weight(winner: str, model: str, weight: float | None) -> None:
     """Behind BM25 alone stands the best model that needs no training, with weight 0."""
-    outcome = decide(Verdicts(verdict(winner)))
-    assert (outcome.model, outcome.weight) == (model, weight)
-    found = outcome.to_json()
+    decision = decide(Verdicts(verdict(winner)))
+    assert (decision.model, decision.weight) == (model, weight)
+    found = decision.to_json()
     assert (found["winner"], found["num_texts"], found["num_queries"]) == (winner, 5237, 300)
     assert list(found["mrr"].items())[:2] == [("trained + BM25", 50.0), ("trained", 49.0)]
 
@@ -47,9 +47,9 @@ def test_the_users_questions_decide_if_there_are_enough_of_them(
     number: int, decides: str, of_titles: str, of_questions: str
 ) -> None:
     """Whatever the two verdicts say."""
-    outcome = decide(Verdicts(verdict(of_titles), verdict(of_questions, "questions", number)))
-    assert outcome.verdict.task == decides and outcome.winner.name == {"titles": of_titles}.get(decides, of_questions)
-    (other,) = outcome.to_json()["others"]
+    decision = decide(Verdicts(verdict(of_titles), verdict(of_questions, "questions", number)))
+    assert decision.verdict.task == decides and decision.winner.name == {"titles": of_titles}.get(decides, of_questions)
+    (other,) = decision.to_json()["others"]
     assert {other, decides} == {"titles", "questions"}
 
 

@@ -1,4 +1,4 @@
-"""Outcome of the verdicts: the verdict that decides, its winner, and the model and weight to search with.
+"""The decision: the verdict that counts, its winner, and the model and weight to search with.
 
 The verdict on the user's questions decides if there are at least 50 (`FEW`) of them. Otherwise the verdict on the
 held-out texts decides, because with few questions the interval of a difference is wider than most differences.
@@ -14,7 +14,7 @@ from clearspan.eval.verdict import BM25, System, Verdict
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Decision:
     """The verdict that decides which system is recommended, and the model and weight to search with.
 
     Attributes:
@@ -34,7 +34,7 @@ class Outcome:
         return self.verdict.system(self.verdict.winner)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields of adapt.json that describe the outcome; adapt.json has others, such as the finished steps.
+        """Return the fields of adapt.json that describe the decision; it has others, such as the finished stages.
 
         They are the results of the verdict that decides, the weight, and the results of the other verdict.
         """
@@ -43,7 +43,7 @@ class Outcome:
         return {**figures, "others": others}
 
 
-def decide(verdicts: Verdicts) -> Outcome:
+def decide(verdicts: Verdicts) -> Decision:
     """Decide which of the verdicts counts, and with which model and weight to search; return the decision."""
     held_out, questions = verdicts.held_out, verdicts.questions
     is_by_questions = questions is not None and questions.num_queries >= FEW
@@ -51,8 +51,8 @@ def decide(verdicts: Verdicts) -> Outcome:
     winner = verdict.system(verdict.winner)
     if winner.name == BM25:
         behind = next(system for system in verdict.systems if not system.is_trained and system.name != BM25)
-        return Outcome(verdict, other, behind.name.removesuffix(BESIDE), 0.0)
-    return Outcome(verdict, other, winner.name.removesuffix(BESIDE), winner.weight)
+        return Decision(verdict, other, behind.name.removesuffix(BESIDE), 0.0)
+    return Decision(verdict, other, winner.name.removesuffix(BESIDE), winner.weight)
 
 
 def figures_of(verdict: Verdict) -> dict[str, Any]:

@@ -1,15 +1,16 @@
 """What an earlier call made by other commands is refused, whichever step it is."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clearspan.adapt import running
+from clearspan.adapt import run
 from clearspan.adapt.options import UNTRAINED, Adapt
-from clearspan.adapt.steps import Step
-from clearspan.adapt.updating import UPDATED
+from clearspan.adapt.runner import UPDATED, Record
+from clearspan.adapt.stages import Stage
+from clearspan.common.command import Command
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import UsageError
 from clearspan.eval.verdict import TRAINED
@@ -18,13 +19,23 @@ from clearspan.shards.manifest import ManifestError
 OPTIONS = Adapt(inputs=("owls.jsonl",), output=Path("adapted"))
 
 
-def step(name: str, words: str, is_known: bool = True) -> Step:
-    return Step(name, "", "clearspan.pipelines", tuple(words.split()), is_known, of_call=("--update",))
+class Told(Stage):
+    """A stage with a command line as it is given."""
+
+    __slots__ = ()
+
+    @property
+    def recorded(self) -> str:
+        return f"python -m clearspan.pipelines {self.about}"
 
 
-def made(**steps: str) -> dict[str, str]:
-    """Return the commands of finished steps, as adapt.json holds them."""
-    return {name: f"python -m clearspan.pipelines {words}" for name, words in steps.items()}
+def stage(name: str, words: str, is_known: bool = True) -> Stage:
+    return Told(name, words, ("clearspan.pipelines",), Command, {}, is_known, of_call={"update": True})
+
+
+def made(**commands: str) -> dict[str, str]:
+    """Return the commands of finished stages, as adapt.json holds them."""
+    return {name: f"python -m clearspan.pipelines {words}" for name, words in commands.items()}
 
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")
@@ -60,11 +71,11 @@ def test_a_step_that_another_command_finished_is_refused(
     for kind, state in states.items():
         if kind in refused:
             with pytest.raises(UsageError) as caught:
-                running._check_same(step(name, words), state, OPTIONS)
+                Record(OPTIONS.output, state).check(stage(name, words), OPTIONS)
             made_by = f"its step {name} was made by another command; name another folder: {finished[name]}"
             assert str(caught.value) == f"`output` adapted: {made_by}"
         else:
-            running._check_same(step(name, words), state, OPTIONS)
+            Record(OPTIONS.output, state).check(stage(name, words), OPTIONS)
 
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")
@@ -83,20 +94,25 @@ def test_a_step_that_another_command_finished_is_refused(
 def test_each_step_whose_command_is_known_is_compared_with_what_is_finished(
     done: dict[str, str], refused: str, problem: Exception | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def steps(options: Adapt, runs: bool) -> Iterator[Step]:
-        assert options is OPTIONS and not runs
-        yield from (step("tokenizer", "vocabulary"), step("texts", "pairs"), step("train", "RECIPE", is_known=False))
+    def until_verdict(options: Adapt, check: Callable[[Stage], object]) -> None:
+        assert options is OPTIONS
+        for each in (
+            stage("tokenizer", "vocabulary"),
+            stage("texts", "pairs"),
+            stage("train", "RECIPE", is_known=False),
+        ):
+            check(each)
         if problem is not None:
             raise problem
 
-    monkeypatch.setattr(running, "steps", steps)
-    monkeypatch.setattr(running, "embedding", lambda _, source: step("embed", f"embed {source.relative_to('adapted')}"))
-    state = {"steps": made(**done), "delivered": TRAINED}
+    monkeypatch.setattr(run, "until_verdict", until_verdict)
+    monkeypatch.setattr(run.stages, "embed", lambda _, source: stage("embed", f"embed {source.relative_to('adapted')}"))
+    state: dict[str, Any] = {"steps": made(**done), "delivered": TRAINED}
     if not refused:
-        running.check_finished(state, OPTIONS)
+        run.refuse_other_commands(OPTIONS, Record(OPTIONS.output, state))
         return
     with pytest.raises(UsageError, match=f"its step {refused} was made by another command"):
-        running.check_finished(state, OPTIONS)
+        run.refuse_other_commands(OPTIONS, Record(OPTIONS.output, state))
 
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")
@@ -108,13 +124,13 @@ def test_the_vectors_are_compared_if_the_model_that_was_delivered_is_still_compa
     delivered: str | None, is_same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder holds the vectors of the static encoder that was not trained."""
-    monkeypatch.setattr(running, "steps", lambda *_, **__: iter(()))
-    monkeypatch.setattr(running, "embedding", lambda _, source: step("embed", f"embed {source.relative_to('adapted')}"))
+    monkeypatch.setattr(run, "until_verdict", lambda *_: None)
+    monkeypatch.setattr(run.stages, "embed", lambda _, source: stage("embed", f"embed {source.relative_to('adapted')}"))
     assert list(OPTIONS.untrained) == [UNTRAINED]
     base = str(OPTIONS.base.relative_to("adapted"))
-    state = {"steps": made(embed=f"embed {base}"), **({"delivered": delivered} if delivered else {})}
+    state: dict[str, Any] = {"steps": made(embed=f"embed {base}"), **({"delivered": delivered} if delivered else {})}
     if is_same:
-        running.check_finished(state, OPTIONS)
+        run.refuse_other_commands(OPTIONS, Record(OPTIONS.output, state))
         return
     with pytest.raises(UsageError, match="its step embed was made by another command"):
-        running.check_finished(state, OPTIONS)
+        run.refuse_other_commands(OPTIONS, Record(OPTIONS.output, state))

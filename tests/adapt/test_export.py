@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from clearspan.adapt import delivery
+from clearspan.adapt import export
+from clearspan.adapt.decision import decide
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.outcome import decide
+from clearspan.adapt.runner import Record
 from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.files import temporary_name
 from clearspan.common.sealed import unseal
-from tests.adapt.test_outcome import verdict
+from tests.adapt.test_decision import verdict
 from tests.pipelines.test_ownership import files_of
 
 
@@ -35,12 +36,12 @@ def options(tmp_path: Path) -> Adapt:
 def test_the_winners_model_and_weight_are_delivered(
     winner: str, copied: str, weight: float | None, options: Adapt, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outcome, state = decide(Verdicts(verdict(winner))), {"steps": {}}
-    delivery.announce(outcome)
-    delivery.deliver(outcome, state, options)
-    result = delivery.finish(outcome, state, options)
+    decision, record = decide(Verdicts(verdict(winner))), Record(options.output, {"steps": {}})
+    export.announce(decision)
+    export.export(decision, record, options)
+    result = export.finish(decision, record, options)
     print(result)
-    assert result.outcome == outcome
+    assert result.decision == decision
     out = options.output
     assert (out / "model/config.json").read_text() == copied
     settings = unseal((out / "search.json").read_bytes())
@@ -59,13 +60,13 @@ def test_the_winners_model_and_weight_are_delivered(
 def test_another_winner_replaces_the_model_and_its_vectors(
     winner: str, options: Adapt, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    state: dict[str, dict[str, str]] = {"steps": {}}
-    delivery.deliver(decide(Verdicts(verdict("trained"))), state, options)
-    state["steps"]["embed"] = "embed"
+    record = Record(options.output, {"steps": {}})
+    export.export(decide(Verdicts(verdict("trained"))), record, options)
+    record.commands["embed"] = "embed"
     (options.output / "vectors").mkdir()
-    delivery.deliver(decide(Verdicts(verdict("trained"), verdict(winner, "questions", 60))), state, options)
+    export.export(decide(Verdicts(verdict("trained"), verdict(winner, "questions", 60))), record, options)
     assert (options.output / "model/config.json").read_text() == "owl"
-    assert not (options.output / "vectors").exists() and "embed" not in state["steps"]
+    assert not (options.output / "vectors").exists() and "embed" not in record.commands
     assert "the verdict has changed: the model is now owl, not trained" in capsys.readouterr().out
 
 
@@ -74,13 +75,13 @@ def test_another_winner_replaces_the_model_and_its_vectors(
 def test_what_a_user_put_beside_the_model_and_the_vectors_stays_when_another_wins(
     options: Adapt, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    state: dict[str, dict[str, str]] = {"steps": {}}
-    delivery.deliver(decide(Verdicts(verdict("trained"))), state, options)
+    record = Record(options.output, {"steps": {}})
+    export.export(decide(Verdicts(verdict("trained"))), record, options)
     mine = [options.output / name for name in ("model/notes/owls.txt", "vectors/vectors-00000-000.tar")]
     for path in mine:
         path.parent.mkdir(parents=True)
         path.write_text("mine")
-    delivery.deliver(decide(Verdicts(verdict("trained"), verdict("owl", "questions", 60))), state, options)
+    export.export(decide(Verdicts(verdict("trained"), verdict("owl", "questions", 60))), record, options)
     assert (options.output / "model/config.json").read_text() == "owl"
     left = {path.relative_to(options.output).as_posix() for path in options.output.rglob("*.earlier/**/*.*")}
     assert left == {"model.earlier/notes/owls.txt", "vectors.earlier/vectors-00000-000.tar"}
@@ -89,10 +90,10 @@ def test_what_a_user_put_beside_the_model_and_the_vectors_stays_when_another_win
 
 @pytest.mark.guarantee("adapted-folder-searches")
 def test_a_copy_that_differs_is_moved_out_of_the_way(options: Adapt, capsys: pytest.CaptureFixture[str]) -> None:
-    outcome, state = decide(Verdicts(verdict("owl"))), {"steps": {}}
-    delivery.deliver(outcome, state, options)
+    decision, record = decide(Verdicts(verdict("owl"))), Record(options.output, {"steps": {}})
+    export.export(decision, record, options)
     (options.output / "model/config.json").write_text("mine")
-    delivery.deliver(outcome, state, options)
+    export.export(decision, record, options)
     assert (options.output / "model.damaged/config.json").read_text() == "mine"
     assert (options.output / "model/config.json").read_text() == "owl"
     assert "of which it was a copy: moved to " in capsys.readouterr().out
@@ -100,10 +101,10 @@ def test_a_copy_that_differs_is_moved_out_of_the_way(options: Adapt, capsys: pyt
 
 @pytest.mark.guarantee("adapted-folder-searches")
 def test_the_prompt_of_queries_that_was_chosen_travels_with_the_folder(options: Adapt) -> None:
-    outcome, state = decide(Verdicts(verdict("owl"))), {"steps": {}}
+    decision, record = decide(Verdicts(verdict("owl"))), Record(options.output, {"steps": {}})
     named = dataclasses.replace(options, prompt_name=("none",))
-    delivery.deliver(outcome, state, named)
-    delivery.finish(outcome, state, named)
+    export.export(decision, record, named)
+    export.finish(decision, record, named)
     assert unseal((options.output / "search.json").read_bytes())["prompt_name"] == "none"
 
 
@@ -111,8 +112,8 @@ def test_the_prompt_of_queries_that_was_chosen_travels_with_the_folder(options: 
 def test_a_model_is_copied_once_and_what_is_recorded_of_it_is_saved(
     options: Adapt, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outcome, out = decide(Verdicts(verdict("owl"))), options.output
-    state: dict[str, Any] = {"steps": {"embed": "embed"}}
+    decision, out = decide(Verdicts(verdict("owl"))), options.output
+    record = Record(options.output, {"steps": {"embed": "embed"}})
     left = out / temporary_name("model")
     left.mkdir()
     owl = options.output.parent / "owl"
@@ -120,14 +121,14 @@ def test_a_model_is_copied_once_and_what_is_recorded_of_it_is_saved(
         (owl / name).parent.mkdir(exist_ok=True)
         (owl / name).write_text(name)
     whole = files_of(owl)
-    delivery.deliver(outcome, state, options)
+    export.export(decision, record, options)
     assert files_of(out / "model") == files_of(owl) == whole and not left.exists()
     assert all(path.stat().st_nlink == 1 and not path.is_symlink() for path in (out / "model").rglob("*.*"))
-    assert state == {"steps": {"embed": "embed"}, "delivered": "owl"}
+    assert record.content == {"steps": {"embed": "embed"}, "delivered": "owl"}
     saved = json.loads((out / "adapt.json").read_text())
-    assert (saved["steps"], saved["delivered"]) == (state["steps"], "owl")
+    assert (saved["steps"], saved["delivered"]) == (record.commands, "owl")
     before = (out / "model/config.json").stat()
-    delivery.deliver(outcome, state, options)
+    export.export(decision, record, options)
     after = (out / "model/config.json").stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert capsys.readouterr().out == "" and {path.name for path in out.iterdir()} == {"adapt.json", "model", "run"}
@@ -141,7 +142,7 @@ def test_a_model_that_is_links_into_a_cache_is_copied_whole(options: Adapt) -> N
     for name in contents:
         (given / name).parent.mkdir(parents=True, exist_ok=True)
         (given / name).symlink_to(cache / name)
-    delivery.copy(given, options.output / "model")
+    export.copy(given, options.output / "model")
     shutil.rmtree(cache)
     assert {name: (options.output / "model" / name).read_bytes() for name in contents} == contents != {}
 
@@ -159,7 +160,7 @@ def test_what_is_not_the_model_is_moved_out_of_the_way(
         name = "modules.json" if damage == "modules" else "other.json"
         (folder / name).write_text("{mine")
         (folder / "config.json").write_text("owl")
-    delivery.copy(options.output.parent / "owl", folder)
+    export.copy(options.output.parent / "owl", folder)
     assert (folder / "config.json").read_text() == "owl" and (options.output / "model.damaged").exists()
     told = capsys.readouterr().out
     assert f"of which it was a copy: moved to {options.output / 'model.damaged'}, and copied again" in told
@@ -171,18 +172,18 @@ def test_vectors_stay_if_they_are_of_chunks_of_the_same_length(
     of_vectors: int | None, of_call: int | None, options: Adapt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = {"options": {"dtype": "int8"} if of_vectors is None else {"dtype": "int8", "chunk_tokens": of_vectors}}
-    monkeypatch.setattr(delivery.planning, "began", lambda folder: began if Path(folder).is_dir() else {})
-    state: dict[str, Any] = {"steps": {"texts": "documents", "embed": "embed"}}
-    given, outcome = dataclasses.replace(options, chunk_tokens=of_call), decide(Verdicts(verdict("owl")))
-    delivery.deliver(outcome, state, given)
-    assert "embed" in state["steps"], "there are no vectors"
+    monkeypatch.setattr(export.planning, "began", lambda folder: began if Path(folder).is_dir() else {})
+    record = Record(options.output, {"steps": {"texts": "documents", "embed": "embed"}})
+    given, decision = dataclasses.replace(options, chunk_tokens=of_call), decide(Verdicts(verdict("owl")))
+    export.export(decision, record, given)
+    assert "embed" in record.commands, "there are no vectors"
     (options.output / "vectors").mkdir()
-    delivery.deliver(outcome, state, given)
+    export.export(decision, record, given)
     is_same = of_vectors == of_call
-    assert (options.output / "vectors").exists() is is_same and ("embed" in state["steps"]) is is_same
-    assert state["steps"]["texts"] == "documents"
+    assert (options.output / "vectors").exists() is is_same and ("embed" in record.commands) is is_same
+    assert record.commands["texts"] == "documents"
     saved = json.loads((options.output / "adapt.json").read_text())
-    assert saved["steps"] == state["steps"]
+    assert saved["steps"] == record.commands
 
 
 @pytest.mark.guarantee("adapted-folder-searches")
@@ -191,19 +192,22 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
     winner: str, origin: str, options: Adapt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = decide(Verdicts(verdict(winner), verdict("owl", "questions", 60)))
-    outcome = dataclasses.replace(found, model=winner.partition(" ")[0], weight=0.8125)
+    decision = dataclasses.replace(found, model=winner.partition(" ")[0], weight=0.8125)
     owl, out = options.output.parent / "owl", options.output
     written: list[Any] = []
     monkeypatch.setattr(
-        delivery.report, "write", lambda *given, **named: written.append((given, named)) or out / "r.html"
+        export.report, "write", lambda *given, **named: written.append((given, named)) or out / "r.html"
     )
     asked: list[Any] = []
-    monkeypatch.setattr(delivery, "find_originals", lambda *given: asked.append(given) or {"an owl": "An owl."})
-    monkeypatch.setattr(delivery, "with_originals", lambda verdict, originals: ("shown", verdict, originals))
-    state = {"steps": {"embed": "embed"}, "updated": True, "originals": {"rain": "Rain."}, "delivered": outcome.model}
+    monkeypatch.setattr(export, "find_originals", lambda *given: asked.append(given) or {"an owl": "An owl."})
+    monkeypatch.setattr(export, "with_originals", lambda verdict, originals: ("shown", verdict, originals))
+    record = Record(
+        options.output,
+        {"steps": {"embed": "embed"}, "updated": True, "originals": {"rain": "Rain."}, "delivered": decision.model},
+    )
     prompts = Prompts({"query": "find: ", "document": "passage: "})
-    monkeypatch.setattr(delivery.Prompts, "read", lambda folder: {out / "model": prompts}[folder])
-    delivery.deliver(outcome, state, options)
+    monkeypatch.setattr(export.Prompts, "read", lambda folder: {out / "model": prompts}[folder])
+    export.export(decision, record, options)
     values = {
         "prompt_name": ("query", "document"),
         "stemmer": "german",
@@ -213,7 +217,7 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
     given: Any = SimpleNamespace(
         output=out, trained=options.trained, untrained=options.untrained, chunk_tokens=None, **values
     )
-    result = delivery.finish(outcome, state, given)
+    result = export.finish(decision, record, given)
     settings = unseal((out / "search.json").read_bytes())
     expected = {"vectors": "vectors", "model": "model", "weight": 0.8125, "stemmer": "german", "prompt_name": "query"}
     assert settings == {**expected, "id_field": "isbn"}
@@ -221,31 +225,31 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
     assert {key: saved[key] for key in ("steps", "updated", "delivered")} == {
         "steps": {"embed": "embed"},
         "updated": True,
-        "delivered": outcome.model,
+        "delivered": decision.model,
     }
     assert saved["originals"] == {"an owl": "An owl."}
-    assert saved["model"] == str(options.trained if outcome.model == "trained" else owl)
+    assert saved["model"] == str(options.trained if decision.model == "trained" else owl)
     assert saved["prompts"] == {"query": "find: ", "document": "passage: ", "other": saved["prompts"]["other"]}
-    verdicts = json.loads(json.dumps(outcome.to_json()))
+    verdicts = json.loads(json.dumps(decision.to_json()))
     assert all(saved[key] == value for key, value in verdicts.items() if key != "model")
-    assert asked == [(outcome.verdict, out / "vectors", "title", {"rain": "Rain."})]
+    assert asked == [(decision.verdict, out / "vectors", "title", {"rain": "Rain."})]
     remark = "The texts to search were brought up to date: model and verdict are of the 5,237 texts before that."
     told = origin.format(owl=owl)
-    shown = ("shown", outcome.verdict, {"an owl": "An owl."})
+    shown = ("shown", decision.verdict, {"an owl": "An owl."})
     named = {"metrics": options.trained.parent / "metrics.jsonl", "steps": {"embed": "embed"}, "remark": remark}
-    assert written == [((out, shown, outcome.other), {**named, "origin": told})]
+    assert written == [((out, shown, decision.other), {**named, "origin": told})]
     sides = (result.prompts.query, result.prompts.document)
     assert (result.folder, result.origin, sides, result.report) == (out, told, ("find: ", "passage: "), out / "r.html")
-    assert result.remark == remark and result.outcome is outcome
+    assert result.remark == remark and result.decision is decision
 
 
 @pytest.mark.guarantee("adapted-folder-searches")
 def test_without_prompts_and_titles_a_folder_names_none(options: Adapt, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(delivery, "find_originals", lambda *given: asked.append(given) or {})
-    outcome, state = decide(Verdicts(verdict("trained"))), {"steps": {}}
-    delivery.deliver(outcome, state, options)
-    result = delivery.finish(outcome, state, options)
+    monkeypatch.setattr(export, "find_originals", lambda *given: asked.append(given) or {})
+    decision, record = decide(Verdicts(verdict("trained"))), Record(options.output, {"steps": {}})
+    export.export(decision, record, options)
+    result = export.finish(decision, record, options)
     settings = unseal((options.output / "search.json").read_bytes())
     assert (settings["prompt_name"], settings["stemmer"], settings["id_field"]) == (None, None, None)
     assert asked[0][2:] == (None, {}) and result.remark == ""

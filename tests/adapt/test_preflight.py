@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from clearspan.adapt import __main__ as adapt
-from clearspan.adapt.enough import count_texts
 from clearspan.adapt.options import Adapt
+from clearspan.adapt.preflight import count_texts
 
 
 def articles(path: Path, number: int) -> Path:

@@ -1,4 +1,4 @@
-"""Deliver the best system: write its model, the settings for searches and the report, and print the verdict.
+"""Export the best system: write its model, the settings for searches and the report, and print the verdict.
 
 The model is copied before the collection is embedded with it. If a later call adds questions and another model wins,
 the old copy is replaced together with its vectors.
@@ -9,14 +9,13 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from clearspan.adapt import report
+from clearspan.adapt.decision import Decision
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.originals import find_originals, with_originals
-from clearspan.adapt.outcome import Outcome
-from clearspan.adapt.state import save
-from clearspan.adapt.steps import VECTORS
+from clearspan.adapt.runner import Record
+from clearspan.adapt.stages import VECTORS
 from clearspan.adapt.updating import remark
 from clearspan.common import files, terminal
 from clearspan.common.command import Result
@@ -33,44 +32,41 @@ ORIGINALS = "originals"
 """Name, in adapt.json, of the original texts that the report shows."""
 
 
-def source(outcome: Outcome, options: Adapt) -> Path:
+def source(decision: Decision, options: Adapt) -> Path:
     """Return the folder that holds the winner's model, or the best untrained model if BM25 alone wins."""
-    return _models(options)[outcome.model]
+    return _models(options)[decision.model]
 
 
 def _models(options: Adapt) -> dict[str, Path]:
     return {TRAINED: options.trained, **options.untrained}
 
 
-def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
+def export(decision: Decision, record: Record, options: Adapt) -> None:
     """Copy the winner's model, or the best untrained model if BM25 alone wins, to `model` in the output folder.
 
     If an earlier call copied another model, its copy and the vectors made with it are removed, but no other files. The
     vectors are also removed if they are of chunks of another length.
-
-    Args:
-        state: the content of adapt.json, which is changed and saved.
     """
-    folder, model = options.output / MODEL, source(outcome, options)
-    if state.get("delivered", outcome.model) != outcome.model:
+    folder, model = options.output / MODEL, source(decision, options)
+    if record.content.get("delivered", decision.model) != decision.model:
         terminal.notice(
-            f"{folder}: the verdict has changed: the model is now {outcome.model}, not {state['delivered']}"
+            f"{folder}: the verdict has changed: the model is now {decision.model}, not {record.content['delivered']}"
         )
-        _remove(folder, _copied(folder, _models(options).get(state["delivered"])))
-        _remove_vectors(state, options)
+        _remove(folder, _copied(folder, _models(options).get(record.content["delivered"])))
+        _remove_vectors(record, options)
     began = planning.began(str(options.output / VECTORS))
     if began and began["options"].get("chunk_tokens") != options.chunk_tokens:
-        _remove_vectors(state, options)
+        _remove_vectors(record, options)
     copy(model, folder)
-    state["delivered"] = outcome.model
-    save(options.output, state)
+    record.content["delivered"] = decision.model
+    record.save()
 
 
-def _remove_vectors(state: dict[str, Any], options: Adapt) -> None:
+def _remove_vectors(record: Record, options: Adapt) -> None:
     vectors = options.output / VECTORS
     update.discard(str(vectors))
     _remove(vectors, own_files(str(vectors)))
-    state["steps"].pop("embed", None)
+    record.commands.pop("embed", None)
 
 
 def _copied(folder: Path, model: Path | None) -> list[str]:
@@ -119,9 +115,9 @@ def copy(model: Path, folder: Path) -> None:
     fresh.rename(folder)
 
 
-def announce(outcome: Outcome) -> None:
+def announce(decision: Decision) -> None:
     """Print the verdict at once, because embedding the collection, which follows, may take long."""
-    for line in report.lines(outcome.verdict, outcome.other, terminal.width()):
+    for line in report.lines(decision.verdict, decision.other, terminal.width()):
         terminal.say(line)
 
 
@@ -130,7 +126,7 @@ class AdaptResult(Result):
     """Result of `clearspan adapt`: the outcome, and the folder that is ready to search.
 
     Attributes:
-        outcome: the verdicts, and the recommended system; `announce` has already printed it.
+        decision: the verdicts, and the recommended system; `announce` has already printed it.
         folder: the output folder.
         origin: a phrase that says where the model in DIR/model comes from, where DIR is the output folder.
         prompts: the prompts of this model, for queries and for documents.
@@ -138,7 +134,7 @@ class AdaptResult(Result):
         remark: a sentence on an update of the texts to search; "" if there was none.
     """
 
-    outcome: Outcome
+    decision: Decision
     folder: Path
     origin: str
     prompts: Sides
@@ -156,18 +152,14 @@ class AdaptResult(Result):
         return "\n".join(lines)
 
 
-def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> AdaptResult:
-    """Write search.json (the settings for searches), report.html, and adapt.json with the verdict; return the result.
-
-    Args:
-        state: the content of adapt.json so far.
-    """
+def finish(decision: Decision, record: Record, options: Adapt) -> AdaptResult:
+    """Write search.json (the settings for searches), report.html, and adapt.json with the verdict; return a result."""
     folder: Path = options.output
     prompt_name = options.prompt_name[0] if options.prompt_name else None
     settings = SearchSettings(
         vectors=str(folder / VECTORS),
         model=str(folder / MODEL),
-        weight=outcome.weight,
+        weight=decision.weight,
         stemmer=options.stemmer,
         prompt_name=prompt_name,
         id_field=options.id_field,
@@ -175,13 +167,16 @@ def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> AdaptResu
     write_collection(folder, settings)
     prompts = Prompts.read(folder / MODEL).sides(options.prompt_name)
     title = options.titles[0] if options.titles else None
-    originals = find_originals(outcome.verdict, folder / VECTORS, title, state.get(ORIGINALS, {}))
-    found = {**outcome.to_json(), "model": str(source(outcome, options)), "prompts": prompts._asdict()}
+    originals = find_originals(decision.verdict, folder / VECTORS, title, record.content.get(ORIGINALS, {}))
+    found = {**decision.to_json(), "model": str(source(decision, options)), "prompts": prompts._asdict()}
     found[ORIGINALS] = originals
-    save(folder, {**state, **found})
-    origin = "the trained model" if outcome.model == TRAINED else f"{source(outcome, options)}, unchanged"
-    metrics, steps = options.trained.parent / METRICS, state["steps"]
-    updated = remark(state, outcome.verdict.num_collection)
-    shown = with_originals(outcome.verdict, originals)
-    page = report.write(folder, shown, outcome.other, metrics=metrics, origin=origin, steps=steps, remark=updated)
-    return AdaptResult(outcome, folder, origin, prompts, page, updated)
+    record.content |= found
+    record.save()
+    origin = "the trained model" if decision.model == TRAINED else f"{source(decision, options)}, unchanged"
+    metrics = options.trained.parent / METRICS
+    updated = remark(record, decision.verdict.num_collection)
+    shown = with_originals(decision.verdict, originals)
+    page = report.write(
+        folder, shown, decision.other, metrics=metrics, origin=origin, steps=record.commands, remark=updated
+    )
+    return AdaptResult(decision, folder, origin, prompts, page, updated)

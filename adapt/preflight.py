@@ -18,9 +18,9 @@ from types import MappingProxyType
 
 from clearspan.adapt.options import Adapt
 from clearspan.common import terminal
-from clearspan.common.child_commands import CommandError
 from clearspan.common.errors import PipelineError
 from clearspan.common.progress import counted
+from clearspan.common.spawned import CommandError
 from clearspan.common.terminal import UsageError
 from clearspan.eval.data.heldout_data import MIN_TEXTS, read_dataset
 from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
