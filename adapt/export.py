@@ -14,7 +14,7 @@ from clearspan.adapt import report
 from clearspan.adapt.decision import Decision
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.originals import find_originals, with_originals
-from clearspan.adapt.runner import Record
+from clearspan.adapt.runner import AdaptRecord
 from clearspan.adapt.stages import VECTORS
 from clearspan.adapt.updating import remark
 from clearspan.common import files, terminal
@@ -41,7 +41,7 @@ def _models(options: Adapt) -> dict[str, Path]:
     return {TRAINED: options.trained, **options.untrained}
 
 
-def export(decision: Decision, record: Record, options: Adapt) -> None:
+def export(decision: Decision, record: AdaptRecord, options: Adapt) -> None:
     """Copy the winner's model, or the best untrained model if BM25 alone wins, to `model` in the output folder.
 
     If an earlier call copied another model, its copy and the vectors made with it are removed, but no other files. The
@@ -62,7 +62,7 @@ def export(decision: Decision, record: Record, options: Adapt) -> None:
     record.save()
 
 
-def _remove_vectors(record: Record, options: Adapt) -> None:
+def _remove_vectors(record: AdaptRecord, options: Adapt) -> None:
     vectors = options.output / VECTORS
     update.discard(str(vectors))
     _remove(vectors, own_files(str(vectors)))
@@ -152,7 +152,7 @@ class AdaptResult(Result):
         return "\n".join(lines)
 
 
-def finish(decision: Decision, record: Record, options: Adapt) -> AdaptResult:
+def finish(decision: Decision, record: AdaptRecord, options: Adapt) -> AdaptResult:
     """Write search.json (the settings for searches), report.html, and adapt.json with the verdict; return a result."""
     folder: Path = options.output
     prompt_name = options.prompt_name[0] if options.prompt_name else None

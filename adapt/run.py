@@ -20,7 +20,7 @@ from clearspan.adapt.export import announce, export, finish, source
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.preflight import check_inputs, checked_fields
-from clearspan.adapt.runner import FIELDS, STATE, UPDATED, Record, with_fields, with_precision
+from clearspan.adapt.runner import FIELDS, STATE, UPDATED, AdaptRecord, with_fields, with_precision
 from clearspan.adapt.stages import VERDICT, Stage, check_questions, recipe_keys, title
 from clearspan.adapt.updating import check_update
 from clearspan.common import files
@@ -49,7 +49,7 @@ def find_best(options: Adapt) -> Result:
         UsageError, ValueError, OSError: an option, an input or a file in the output folder cannot be used.
         CommandError: a stage failed.
     """
-    record = Record.read(options)
+    record = AdaptRecord.read(options)
     options = refuse_or_resolve(options, record)
     updates = check_update(options, record)
     if options.dry_run:
@@ -91,7 +91,7 @@ def until_verdict(options: Adapt, run: Callable[[Stage], object]) -> None:
     run(stages.judge(options))
 
 
-def refuse_or_resolve(options: Adapt, record: Record) -> Adapt:
+def refuse_or_resolve(options: Adapt, record: AdaptRecord) -> Adapt:
     """Refuse what cannot work, before any work; return the options with the precision and the fields to show.
 
     Raises:
@@ -110,7 +110,7 @@ def refuse_or_resolve(options: Adapt, record: Record) -> Adapt:
     return options
 
 
-def refuse_other_commands(options: Adapt, record: Record) -> None:
+def refuse_other_commands(options: Adapt, record: AdaptRecord) -> None:
     """Raise UsageError if an earlier call finished a stage with another command, before any stage runs.
 
     The command of the training is compared only if the outputs on which it depends are there, undamaged. The command

@@ -1,6 +1,6 @@
 """The record of a folder, adapt.json, and the run of a stage: it is left out if an earlier call has finished it.
 
-    Record.read ──> check: refuse what another command made ──> run: print, call, save ──> adapt.json
+    AdaptRecord.read ──> check: refuse what another command made ──> run: print, call, save ──> adapt.json
 
 A finished stage runs again if its output is damaged. What a finished folder refuses is refused before the first stage.
 """
@@ -36,7 +36,7 @@ OF_TEXTS = ("tokenizer", "texts")
 
 
 @dataclass
-class Record:
+class AdaptRecord:
     """The content of adapt.json: the finished stages, and at the end the decision.
 
     Attributes:
@@ -49,7 +49,7 @@ class Record:
     content: dict[str, Any]
 
     @classmethod
-    def read(cls, options: Adapt) -> "Record":
+    def read(cls, options: Adapt) -> "AdaptRecord":
         """Return the record of the output folder, or a new one if the folder is new or empty.
 
         Raises:
@@ -157,7 +157,7 @@ class Record:
         stage.check()
 
 
-def with_precision(options: Adapt, record: Record) -> Adapt:
+def with_precision(options: Adapt, record: AdaptRecord) -> Adapt:
     """Return the options with the precision `auto` replaced by fp32 or bf16; another precision is not changed.
 
     The first call of `clearspan adapt` for an output folder chooses the precision that suits this machine, prints it
@@ -175,7 +175,7 @@ def with_precision(options: Adapt, record: Record) -> Adapt:
     return dataclasses.replace(options, precision=chosen)
 
 
-def with_fields(options: Adapt, record: Record) -> Adapt:
+def with_fields(options: Adapt, record: AdaptRecord) -> Adapt:
     """Return the options with the fields that the first call chose for search results, unless the user names others."""
     chosen = record.content.get(FIELDS)
     if options.keep_fields or chosen is None:

@@ -11,7 +11,7 @@ import shlex
 
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.preflight import check_bad, look_at, reading_of
-from clearspan.adapt.runner import UPDATED, Record
+from clearspan.adapt.runner import UPDATED, AdaptRecord
 from clearspan.adapt.stages import INPUT, TEXTS, VECTORS
 from clearspan.common import terminal
 from clearspan.common.spawned import CommandError
@@ -22,7 +22,7 @@ from clearspan.pipelines.units.changes import have_changed
 from clearspan.shards.command import EXPECTED
 
 
-def remark(record: Record, num_texts: int) -> str:
+def remark(record: AdaptRecord, num_texts: int) -> str:
     """Return a sentence for the user of a folder that was brought up to date; "" for any other folder.
 
     Args:
@@ -33,7 +33,7 @@ def remark(record: Record, num_texts: int) -> str:
     return f"The texts to search were brought up to date: model and verdict are of the {num_texts:,} texts before that."
 
 
-def check_update(options: Adapt, record: Record) -> bool:
+def check_update(options: Adapt, record: AdaptRecord) -> bool:
     """Return whether this call has to bring a finished folder up to date, and tell the user what is new.
 
     If the folder is not finished, or its inputs have not changed, return False.

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from clearspan.common import terminal
+from clearspan.common.answers import Failure, report
 from clearspan.common.options import Options, add_fields, parse, parser_of
 from clearspan.common.plugins import PluginError
-from clearspan.common.spawned import Failure, report
 from clearspan.common.terminal import Parser
 
 Errors = tuple[type[Exception], ...]

@@ -1,17 +1,16 @@
 """Call a function in a process of its own: options go there as JSON, its result or a typed error comes back as JSON.
 
     call("module:function", options) ──options──> python -m clearspan.common.spawned ──> function(options)
-                                     <──result, or errors── a file, to which all processes below may add (`report`)
+                                     <──result, or errors── a file (`common.answers`)
 
 A process of its own is for Beam beside a notebook, for the ranks of a training, and for models: threads, memory and a
 GPU are free when it ends, and code that dies there does not end the caller. What the process prints is printed here.
 
-A failure is reported once: a process that `call` started, or that such a process started, hands it up, and `call`
-raises it as an exception of the type that it had. All other processes print it. No object is unpickled.
+`common.answers` says how a failure gets here from any process below, where it is raised as an exception of the type
+that it had. No object is unpickled.
 """
 
 import contextlib
-import errno
 import functools
 import inspect
 import json
@@ -19,16 +18,17 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clearspan.common.flags import as_printed
+from clearspan.common import plugins, terminal
+from clearspan.common.answers import ANSWER, Failure, answer, append, failures, records
+from clearspan.common.plain_json import to_json, typed
+from clearspan.common.terminal import UsageError
 from clearspan.common.working_folder import exclude_working_folder
 
 Item = TypeVar("Item")
@@ -36,13 +36,6 @@ Result = TypeVar("Result")
 Types = Sequence[type[Exception]]
 """Types of exceptions."""
 
-ANSWER = "CLEARSPAN_ANSWER"
-"""Environment variable of the processes below a `call`: the file for the result and the errors."""
-STOPPED = 130
-"""The exit code of a command that was stopped before it had done its work: by the user, or by a batch system."""
-CONTINUED = "repeat the same command or call to continue"
-HINT = " (see --help)"
-"""End of a line on a wrong command line."""
 THREADS = "OMP_NUM_THREADS"
 
 
@@ -56,79 +49,6 @@ class CommandError(RuntimeError):
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
         self.code = code
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Failure of a command.
-
-    Attributes:
-        name: name of the command, printed before the message.
-        message: one line for the user.
-        code: the exit code: 2 for wrong usage, 130 (`STOPPED`) if the command was stopped, otherwise 1.
-        is_refused: whether the command line was invalid, so that no work was done.
-        types: names of the class of the exception that ended the command, and of its base classes; empty if unknown.
-    """
-
-    name: str
-    message: str
-    code: int = 1
-    is_refused: bool = False
-    types: tuple[str, ...] = ()
-
-    @property
-    def line(self) -> str:
-        """The line that is printed to stderr: name and message; a hint at `--help` if the command line was invalid."""
-        return f"{self.name}: {as_printed(self.message)}{HINT if self.is_refused else ''}"
-
-    def exception(self, documented: Iterable[type[Exception]], default: type[Exception]) -> Exception:
-        """Return an exception with the failure's message and a type that the caller may raise.
-
-        This is the type of the exception that ended the command, or else the nearest of its base classes.
-
-        Args:
-            documented: the types of exceptions that the caller may raise.
-            default: the type of the exception if the caller may raise none of these types.
-        """
-        known = {each.__name__: each for each in documented}
-        return next((known[name] for name in self.types if name in known), default)(self.message)
-
-
-def types_of(error: BaseException) -> tuple[str, ...]:
-    """Return the names of an exception's class and of its base classes, except `Exception`; the class comes first."""
-    return tuple(each.__name__ for each in type(error).__mro__ if issubclass(each, Exception) and each is not Exception)
-
-
-def report(failure: Failure, in_handler: bool = False) -> None:
-    """Hand a failure to the process above that called `call`, or else print it to stderr.
-
-    It is printed if there is no such process, or if it cannot be reached.
-
-    Args:
-        failure: the failure.
-        in_handler: whether a signal handler calls, which must not call `print`, since the signal may have interrupted
-            it.
-    """
-    if path := os.environ.get(ANSWER):
-        with contextlib.suppress(OSError):  # the caller has ended, or runs on another machine
-            return _append(path, asdict(failure))
-    if in_handler:
-        os.write(2, f"\n{failure.line}\n".encode())
-    else:
-        print(failure.line, file=sys.stderr)
-
-
-def continue_with(option: str, advice: str = "") -> str:
-    """Return advice for the user on how to continue an interrupted command.
-
-    If this process is below a `call`, the user called another command, which in turn called this one. The advice is
-    then to repeat that other command as it was, without `option`.
-
-    Args:
-        option: the option that continues this command, such as "resume".
-        advice: the advice if the user called this command directly; "" for "continue with OPTION".
-    """
-    return CONTINUED if os.environ.get(ANSWER) else advice or f"continue with `{option}`"
 
 
 class Processes:
@@ -209,9 +129,6 @@ def call(function: str, *options: Any, expected: Types = (), quiet: bool = False
         CommandError: the process ended without a result, and without an exception of an expected type.
         KeyboardInterrupt: the user interrupted this process.
     """
-    from clearspan.common.plain_json import to_json, typed
-    from clearspan.common.terminal import UsageError
-
     request = {"options": options, "expected": [f"{each.__module__}:{each.__qualname__}" for each in expected]}
     with answer() as path:
         path.write_text(f"{to_json(request)}\n", encoding="utf-8")
@@ -231,45 +148,7 @@ def call(function: str, *options: Any, expected: Types = (), quiet: bool = False
             raise KeyboardInterrupt
         if process.returncode:
             raise _error(function, failures(path), process.returncode, (*expected, UsageError))
-        return next((typed(Any, record["result"]) for record in _records(path) if "result" in record), None)
-
-
-@contextlib.contextmanager
-def answer() -> Iterator[Path]:
-    """Create a file for a request and its answer; delete it after the `with` block. Other users cannot open it."""
-    number, name = tempfile.mkstemp(prefix="clearspan-call-")
-    os.close(number)
-    try:
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def failures(path: Path) -> list[Failure]:
-    """Return the failures in an answer so far, in order."""
-    found = []
-    for record in _records(path):
-        with contextlib.suppress(TypeError, KeyError):
-            found.append(Failure(**{**record, "types": tuple(record["types"])}))
-    return found
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects in an answer, without lines that a killed process left incomplete."""
-    for line in path.read_text("utf-8").splitlines():
-        with contextlib.suppress(ValueError):
-            if isinstance(record := json.loads(line), dict):
-                yield record
-
-
-def _append(path: str, record: Mapping[str, Any]) -> None:
-    """Append a whole line to an answer, to which several processes may append, or raise OSError. Buffer nothing."""
-    line, file = f"{json.dumps(record)}\n".encode(), os.open(path, os.O_WRONLY | os.O_APPEND)
-    try:
-        if os.write(file, line) < len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-    finally:
-        os.close(file)
+        return next((typed(Any, record["result"]) for record in records(path) if "result" in record), None)
 
 
 def _pass_on(lines: Iterable[str], quiet: bool) -> None:
@@ -328,10 +207,8 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item], at_once:
 
 def main() -> int:
     """Answer the request of `call`, in the process that it started; return the exit code."""
-    from clearspan.common import plugins, terminal
-
     function, path = sys.argv[1], os.environ[ANSWER]
-    request = next(_records(Path(path)))
+    request = next(records(Path(path)))
     expected = tuple(map(plugins.resolve, request["expected"]))
     work = functools.partial(_work, function, request["options"], path)
     return terminal.run(function.rpartition(":")[2], work, expected)
@@ -339,19 +216,14 @@ def main() -> int:
 
 def _work(function: str, options: Sequence[Any], path: str) -> int:
     """Call the function, and write its result to the answer; return the exit code."""
-    from clearspan.common import plugins
-    from clearspan.common.plain_json import to_json, typed
-
     called = plugins.load_function(function, "a function")
     hints, names = typing.get_type_hints(called, include_extras=True), inspect.signature(called).parameters
     result = called(*(typed(hints.get(name, Any), value) for name, value in zip(names, options, strict=False)))
     if isinstance(result, int):
         return result
-    _append(path, {"result": json.loads(to_json(result))})
+    append(path, {"result": json.loads(to_json(result))})
     return 0
 
 
 if __name__ == "__main__":
-    from clearspan.common import spawned  # as all other modules know it
-
-    sys.exit(spawned.main())
+    sys.exit(main())

@@ -16,10 +16,10 @@ from importlib import metadata
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from clearspan.common.answers import STOPPED, Failure, report, types_of
 from clearspan.common.flags import as_printed, command_line, register
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
-from clearspan.common.spawned import STOPPED, Failure, report, types_of
 from clearspan.common.working_folder import exclude_working_folder
 
 if TYPE_CHECKING:

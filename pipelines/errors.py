@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Self
 
+from clearspan.common.answers import Failure, types_of
 from clearspan.common.errors import PipelineError
-from clearspan.common.spawned import Failure, types_of
 from clearspan.common.terminal import one_line
 from clearspan.shards.command import EXPECTED, PREFIX
 

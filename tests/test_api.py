@@ -19,8 +19,8 @@ from clearspan.common.plain_json import from_json, to_json
 from clearspan.common.spawned import call
 from clearspan.common.terminal import UsageError
 from clearspan.shards.manifest import ManifestError
-from clearspan.train.__main__ import Train
 from clearspan.train.config.options import RecipeError
+from clearspan.train.request import TrainOptions
 from tests.conftest import ROOT
 
 HEAVY = ("apache_beam", "deepspeed", "numpy", "pyarrow", "torch", "transformers")
@@ -111,7 +111,7 @@ def test_a_worker_of_beam_names_options_as_its_caller_does(tmp_path: Path, rober
     lines = [{"text": "Owls hunt at dusk."}, *[{"body": f"Owl {number} hunts at dusk."} for number in range(2000)]]
     (tmp_path / "owls.jsonl").write_text("\n".join(map(json.dumps, lines)))
     options = {"tokenizer": roberta_tokenizer, "workers": 2, "unit_bytes": 20_000, "quiet": True}
-    with pytest.raises(PipelineError, match=r"with text_field \(allowed: max_bad_fraction 0\.001"):
+    with pytest.raises(PipelineError, match=r"with `text_field` \(allowed: `max_bad_fraction` 0\.001"):
         clearspan.make_dataset("documents", tmp_path / "owls.jsonl", tmp_path / "out", **options)
 
 
@@ -150,7 +150,7 @@ def test_options_of_beam_are_the_processes_alone_to_check(
 
 def test_options_of_beam_are_texts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("clearspan.shards.command.call", lambda *_, **__: pytest.fail("a process was started"))
-    with pytest.raises(UsageError, match=r"^beam\.0 must be a text, not 5"):
+    with pytest.raises(UsageError, match=r"^`beam`\.0 must be a text, not 5"):
         clearspan.make_tokenizer("a.jsonl", tmp_path, beam=5)
 
 
@@ -178,8 +178,8 @@ def test_an_option_of_the_launcher_that_is_no_number_is_named() -> None:
 def test_the_attributes_of_a_recipe_take_values_of_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     trained = []
 
-    def run(_: str, train: Train, **__: object) -> None:
-        trained.append(clearspan.load_recipe(from_json(Train, to_json(train)).recipe))
+    def run(_: str, options: TrainOptions, *more: object, **__: object) -> None:
+        trained.append(clearspan.load_recipe(from_json(TrainOptions, to_json(options)).recipe))
 
     monkeypatch.setattr("clearspan.train.api.call", run)
     recipe = clearspan.load_recipe("demo", {"data.text.path": "shards", "output": "out"})

@@ -7,70 +7,23 @@ The command takes the options of DeepSpeed's launcher and of `train.run`:
 """
 
 import contextlib
+import dataclasses
 import io
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, ClassVar
-
-from annotated_types import Ge
+from typing import ClassVar
 
 from clearspan.common import files
 from clearspan.common.command import Command, Errors, Printed, Result
-from clearspan.common.options import Flag, Options, words_of
+from clearspan.common.options import words_of
 from clearspan.train import run
 from clearspan.train.engine.signals import PREFIX, Launcher
-from clearspan.train.request import TrainOptions
+from clearspan.train.request import EXPECTED, LauncherOptions, TrainOptions
 
 TRAINER = "clearspan.train.run"
-LAUNCHERS = {"--include_devices": "--include", "--exclude_devices": "--exclude"}
-"""Option of this command -> the launcher's option, whose name has a different meaning in other commands."""
-DEVICES = "number of devices to use on each machine (default: all)"
-HOSTFILE = "file that lists the machines, with one line 'NODE slots=N' for each"
-LOG_LEVEL = "level of the launcher's messages: debug, info, warning, error or critical (default)"
-
-_Text = Annotated[str | None, Flag("", "VALUE")]
-_Number = Annotated[int | None, Flag("", "VALUE")]
-_Switch = Annotated[bool, Flag("")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LauncherOptions(Options):
-    """Options of DeepSpeed's launcher. `deepspeed --help` explains those that have no help here."""
-
-    heading: ClassVar[str] = "the launcher's options (`deepspeed --help` explains all of them)"
-    underscores: ClassVar[bool] = True
-
-    num_accelerators: Annotated[int | None, Flag(DEVICES, "VALUE"), Ge(1)] = None
-    num_gpus: Annotated[int | None, Flag("", "VALUE"), Ge(1)] = None
-    include_devices: Annotated[str | None, Flag("devices to use, e.g. 0,2 or NODE:0,2@NODE", "VALUE")] = None
-    exclude_devices: Annotated[str | None, Flag("devices not to use, e.g. 0,2 or NODE:0,2@NODE", "VALUE")] = None
-    hostfile: Annotated[str | None, Flag(HOSTFILE, "VALUE", path=True)] = None
-    num_nodes: Annotated[int | None, Flag("", "VALUE"), Ge(1)] = None
-    node_rank: _Number = None
-    master_addr: _Text = None
-    master_port: _Number = None
-    launcher: _Text = None
-    launcher_args: _Text = None
-    ssh_port: _Number = None
-    venv_script: Annotated[str | None, Flag("", "VALUE", path=True)] = None
-    bind_core_list: _Text = None
-    enable_each_rank_log: Annotated[
-        str | None, Flag("folder for the log files, one for each rank", "VALUE", path=True)
-    ] = None
-    log_level: Annotated[str | None, Flag(LOG_LEVEL, "VALUE")] = None
-    bind_cores_to_rank: _Switch = False
-    no_ssh: _Switch = False
-    no_ssh_check: _Switch = False
-    force_multi: _Switch = False
-    save_pid: _Switch = False
-
-    def words(self) -> list[str]:
-        """Return the words of the launcher's command line that set these options."""
-        named = (word.partition("=") for word in words_of(self))
-        return [f"{LAUNCHERS.get(option, option)}{equals}{value}" for option, equals, value in named]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +34,10 @@ class Train(TrainOptions, Command):
     usage: ClassVar[str] = "--recipe NAME-or-FILE [options] [launcher's options] [key=value ...]"
     example: ClassVar[str] = run.EXAMPLE
     error_prefix: ClassVar[str] = PREFIX
-    expected: ClassVar[Errors] = (ValueError, RuntimeError, OSError)
+    expected: ClassVar[Errors] = EXPECTED
     remedy: ClassVar[str] = "run it again"
 
-    launcher: LauncherOptions = LauncherOptions()
+    launcher: LauncherOptions = dataclasses.field(default_factory=LauncherOptions)
 
     def run(self) -> Result:
         """Check the recipe, start a rank on each device, and wait until all ranks have ended.
@@ -106,6 +59,12 @@ class Train(TrainOptions, Command):
         They are the launcher's options, the module that each rank runs, and the arguments of that module.
         """
         return [*self.launcher.words(), "--module", TRAINER, *words_of(self, left_out=("list",))]
+
+
+def train(options: TrainOptions, launcher: LauncherOptions) -> int:
+    """Train in a process that `common.spawned` has started; return the exit code."""
+    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    return Train(**given, launcher=launcher).run_here()
 
 
 def check(options: TrainOptions) -> None:

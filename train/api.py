@@ -20,10 +20,10 @@ from clearspan.common.spawned import call
 from clearspan.common.terminal import UsageError
 from clearspan.common.typed import MismatchError, check_argument, checked, conform
 from clearspan.train import recipe as recipes
-from clearspan.train.__main__ import LauncherOptions, Train
 from clearspan.train.config.keys import convert, finite, naming
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.curves import NEVER_BETTER, never_better
+from clearspan.train.request import EXPECTED, TRAIN, LauncherOptions, TrainOptions
 from clearspan.train.run_folder import METRICS, repeated
 
 Overrides = Mapping[str, object] | str | Iterable[str]
@@ -115,19 +115,13 @@ def train_model(
                 said = f"; {NEVER_BETTER}" if never_better(Path(loaded.output) / METRICS) else ""
                 terminal.notice(f"{loaded.output}: this run has finished already: nothing to do{said}")
             return Run(Path(loaded.output))
-    train = Train(
-        recipe=str(recipe),
-        overrides=tuple(changes),
-        resume=resume,
-        dry_run=dry_run,
-        quiet=quiet,
-        launcher=devices,
-    )
+    named = {"recipe": str(recipe), "overrides": tuple(changes)}
+    options = TrainOptions(**named, resume=resume, dry_run=dry_run, quiet=quiet)  # type: ignore[arg-type]
     try:
-        call(*train.request(), expected=(RecipeError, *Train.expected), quiet=quiet)
+        call(TRAIN, options, devices, expected=(RecipeError, *EXPECTED), quiet=quiet)
     except UsageError:
         raise
-    except Train.expected as error:
+    except EXPECTED as error:
         raise TrainingError(str(error)) from None
     return Run(Path(loaded.output))
 

@@ -16,11 +16,11 @@ from torch._dynamo.exc import TorchDynamoException
 
 from clearspan.common import files, terminal
 from clearspan.common.allocator import keep_tensors
+from clearspan.common.answers import STOPPED, Failure, continue_with, report, types_of
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.attention import VARLEN_DROPOUT
 from clearspan.common.model_folder import EncoderError, abbreviated
 from clearspan.common.plugins import PluginError
-from clearspan.common.spawned import STOPPED, Failure, continue_with, report, types_of
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError
 from clearspan.train import run_folder

@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import environments
 
-from clearspan.common.spawned import Failure, report
+from clearspan.common.answers import Failure, report
 from clearspan.pipelines.errors import carried_error
 from clearspan.shards.command import PREFIX
 

@@ -13,7 +13,7 @@ from clearspan.adapt import export
 from clearspan.adapt.decision import decide
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.runner import Record
+from clearspan.adapt.runner import AdaptRecord
 from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.files import temporary_name
 from clearspan.common.sealed import unseal
@@ -36,7 +36,7 @@ def options(tmp_path: Path) -> Adapt:
 def test_the_winners_model_and_weight_are_delivered(
     winner: str, copied: str, weight: float | None, options: Adapt, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    decision, record = decide(Verdicts(verdict(winner))), Record(options.output, {"steps": {}})
+    decision, record = decide(Verdicts(verdict(winner))), AdaptRecord(options.output, {"steps": {}})
     export.announce(decision)
     export.export(decision, record, options)
     result = export.finish(decision, record, options)
@@ -60,7 +60,7 @@ def test_the_winners_model_and_weight_are_delivered(
 def test_another_winner_replaces_the_model_and_its_vectors(
     winner: str, options: Adapt, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = Record(options.output, {"steps": {}})
+    record = AdaptRecord(options.output, {"steps": {}})
     export.export(decide(Verdicts(verdict("trained"))), record, options)
     record.commands["embed"] = "embed"
     (options.output / "vectors").mkdir()
@@ -75,7 +75,7 @@ def test_another_winner_replaces_the_model_and_its_vectors(
 def test_what_a_user_put_beside_the_model_and_the_vectors_stays_when_another_wins(
     options: Adapt, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = Record(options.output, {"steps": {}})
+    record = AdaptRecord(options.output, {"steps": {}})
     export.export(decide(Verdicts(verdict("trained"))), record, options)
     mine = [options.output / name for name in ("model/notes/owls.txt", "vectors/vectors-00000-000.tar")]
     for path in mine:
@@ -90,7 +90,7 @@ def test_what_a_user_put_beside_the_model_and_the_vectors_stays_when_another_win
 
 @pytest.mark.guarantee("adapted-folder-searches")
 def test_a_copy_that_differs_is_moved_out_of_the_way(options: Adapt, capsys: pytest.CaptureFixture[str]) -> None:
-    decision, record = decide(Verdicts(verdict("owl"))), Record(options.output, {"steps": {}})
+    decision, record = decide(Verdicts(verdict("owl"))), AdaptRecord(options.output, {"steps": {}})
     export.export(decision, record, options)
     (options.output / "model/config.json").write_text("mine")
     export.export(decision, record, options)
@@ -101,7 +101,7 @@ def test_a_copy_that_differs_is_moved_out_of_the_way(options: Adapt, capsys: pyt
 
 @pytest.mark.guarantee("adapted-folder-searches")
 def test_the_prompt_of_queries_that_was_chosen_travels_with_the_folder(options: Adapt) -> None:
-    decision, record = decide(Verdicts(verdict("owl"))), Record(options.output, {"steps": {}})
+    decision, record = decide(Verdicts(verdict("owl"))), AdaptRecord(options.output, {"steps": {}})
     named = dataclasses.replace(options, prompt_name=("none",))
     export.export(decision, record, named)
     export.finish(decision, record, named)
@@ -113,7 +113,7 @@ def test_a_model_is_copied_once_and_what_is_recorded_of_it_is_saved(
     options: Adapt, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decision, out = decide(Verdicts(verdict("owl"))), options.output
-    record = Record(options.output, {"steps": {"embed": "embed"}})
+    record = AdaptRecord(options.output, {"steps": {"embed": "embed"}})
     left = out / temporary_name("model")
     left.mkdir()
     owl = options.output.parent / "owl"
@@ -173,7 +173,7 @@ def test_vectors_stay_if_they_are_of_chunks_of_the_same_length(
 ) -> None:
     began = {"options": {"dtype": "int8"} if of_vectors is None else {"dtype": "int8", "chunk_tokens": of_vectors}}
     monkeypatch.setattr(export.planning, "began", lambda folder: began if Path(folder).is_dir() else {})
-    record = Record(options.output, {"steps": {"texts": "documents", "embed": "embed"}})
+    record = AdaptRecord(options.output, {"steps": {"texts": "documents", "embed": "embed"}})
     given, decision = dataclasses.replace(options, chunk_tokens=of_call), decide(Verdicts(verdict("owl")))
     export.export(decision, record, given)
     assert "embed" in record.commands, "there are no vectors"
@@ -201,7 +201,7 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
     asked: list[Any] = []
     monkeypatch.setattr(export, "find_originals", lambda *given: asked.append(given) or {"an owl": "An owl."})
     monkeypatch.setattr(export, "with_originals", lambda verdict, originals: ("shown", verdict, originals))
-    record = Record(
+    record = AdaptRecord(
         options.output,
         {"steps": {"embed": "embed"}, "updated": True, "originals": {"rain": "Rain."}, "delivered": decision.model},
     )
@@ -247,7 +247,7 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
 def test_without_prompts_and_titles_a_folder_names_none(options: Adapt, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(export, "find_originals", lambda *given: asked.append(given) or {})
-    decision, record = decide(Verdicts(verdict("trained"))), Record(options.output, {"steps": {}})
+    decision, record = decide(Verdicts(verdict("trained"))), AdaptRecord(options.output, {"steps": {}})
     export.export(decision, record, options)
     result = export.finish(decision, record, options)
     settings = unseal((options.output / "search.json").read_bytes())

@@ -8,7 +8,7 @@ import pytest
 
 from clearspan.adapt import run
 from clearspan.adapt.options import UNTRAINED, Adapt
-from clearspan.adapt.runner import UPDATED, Record
+from clearspan.adapt.runner import UPDATED, AdaptRecord
 from clearspan.adapt.stages import Stage
 from clearspan.common.command import Command
 from clearspan.common.model_folder import EncoderError
@@ -71,11 +71,11 @@ def test_a_step_that_another_command_finished_is_refused(
     for kind, state in states.items():
         if kind in refused:
             with pytest.raises(UsageError) as caught:
-                Record(OPTIONS.output, state).check(stage(name, words), OPTIONS)
+                AdaptRecord(OPTIONS.output, state).check(stage(name, words), OPTIONS)
             made_by = f"its step {name} was made by another command; name another folder: {finished[name]}"
             assert str(caught.value) == f"`output` adapted: {made_by}"
         else:
-            Record(OPTIONS.output, state).check(stage(name, words), OPTIONS)
+            AdaptRecord(OPTIONS.output, state).check(stage(name, words), OPTIONS)
 
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")
@@ -109,10 +109,10 @@ def test_each_step_whose_command_is_known_is_compared_with_what_is_finished(
     monkeypatch.setattr(run.stages, "embed", lambda _, source: stage("embed", f"embed {source.relative_to('adapted')}"))
     state: dict[str, Any] = {"steps": made(**done), "delivered": TRAINED}
     if not refused:
-        run.refuse_other_commands(OPTIONS, Record(OPTIONS.output, state))
+        run.refuse_other_commands(OPTIONS, AdaptRecord(OPTIONS.output, state))
         return
     with pytest.raises(UsageError, match=f"its step {refused} was made by another command"):
-        run.refuse_other_commands(OPTIONS, Record(OPTIONS.output, state))
+        run.refuse_other_commands(OPTIONS, AdaptRecord(OPTIONS.output, state))
 
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")
@@ -130,7 +130,7 @@ def test_the_vectors_are_compared_if_the_model_that_was_delivered_is_still_compa
     base = str(OPTIONS.base.relative_to("adapted"))
     state: dict[str, Any] = {"steps": made(embed=f"embed {base}"), **({"delivered": delivered} if delivered else {})}
     if is_same:
-        run.refuse_other_commands(OPTIONS, Record(OPTIONS.output, state))
+        run.refuse_other_commands(OPTIONS, AdaptRecord(OPTIONS.output, state))
         return
     with pytest.raises(UsageError, match="its step embed was made by another command"):
-        run.refuse_other_commands(OPTIONS, Record(OPTIONS.output, state))
+        run.refuse_other_commands(OPTIONS, AdaptRecord(OPTIONS.output, state))

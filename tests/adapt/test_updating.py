@@ -14,7 +14,7 @@ import clearspan
 from clearspan.adapt import __main__ as adapt
 from clearspan.adapt import runner
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.runner import UPDATED, Record
+from clearspan.adapt.runner import UPDATED, AdaptRecord
 from clearspan.adapt.stages import QUESTIONS_FILE, Stage
 from clearspan.adapt.updating import check_update
 from clearspan.common.errors import PipelineError
@@ -135,9 +135,9 @@ def test_an_update_of_a_finished_folder_judges_by_the_same_options_alone(
         with pytest.raises(
             UsageError, match=r"keeps the model and the verdict of adapted: .* step judge was made: jud"
         ):
-            Record(Path("adapted"), found).check(step, options)
+            AdaptRecord(Path("adapted"), found).check(step, options)
     else:
-        Record(Path("adapted"), found).check(step, options)
+        AdaptRecord(Path("adapted"), found).check(step, options)
 
 
 @pytest.mark.guarantee("update-as-new")
@@ -338,7 +338,7 @@ class Called:
         self.options: Any = SimpleNamespace(output=Path("adapted"), **named)
         embed = "embed --input=a.jsonl '--input=more owls/*.jsonl' --output=adapted/vectors"
         content = state or {"steps": {"texts": "documents", "embed": embed}}
-        return check_update(self.options, Record(Path("adapted"), content))
+        return check_update(self.options, AdaptRecord(Path("adapted"), content))
 
 
 GIVEN = ("a.jsonl", "more owls/*.jsonl")

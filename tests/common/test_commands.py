@@ -9,18 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.spawned import (
-    ANSWER,
-    CONTINUED,
-    CommandError,
-    Failure,
-    _error,
-    answer,
-    call,
-    continue_with,
-    failures,
-    report,
-)
+from clearspan.common.answers import ANSWER, CONTINUED, Failure, answer, continue_with, failures, report
+from clearspan.common.spawned import CommandError, _error, call
 from clearspan.common.terminal import UsageError
 
 
@@ -29,7 +19,7 @@ def test_a_started_command_does_not_recommend_an_option_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "stopping.py").write_text(
-        "from clearspan.common.spawned import continue_with as advice\n"
+        "from clearspan.common.answers import continue_with as advice\n"
         "def stop(): print('stopped at step 3;', advice('resume'))\n"
     )
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *filter(None, sys.path)]))
@@ -49,7 +39,7 @@ def test_no_process_below_a_started_command_recommends_its_own_options(
     """Nor do the ranks of a training, which a launcher starts; the caller itself advises afterwards as before."""
     (tmp_path / "rank.py").write_text(
         "import pathlib, subprocess, sys\n"
-        "from clearspan.common.spawned import continue_with as advice\n"
+        "from clearspan.common.answers import continue_with as advice\n"
         "def rank(*words):\n"
         "    said = [advice('resume'), advice('resume', 'train again'), advice('update')]\n"
         "    with pathlib.Path('said').open('a') as file: file.write('\\n'.join(said) + '\\n')\n"
@@ -80,7 +70,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 COMMAND = """
     import os, subprocess, sys
     from clearspan.common import terminal
-    from clearspan.common.spawned import Failure, report
+    from clearspan.common.answers import Failure, report
 
     class DiskFullError(OSError): pass
 

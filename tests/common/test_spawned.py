@@ -15,7 +15,8 @@ import joblib
 import pytest
 
 from clearspan.common import spawned
-from clearspan.common.spawned import ANSWER, CommandError, Processes, call, parallel_map
+from clearspan.common.answers import ANSWER, Failure
+from clearspan.common.spawned import CommandError, Processes, call, parallel_map
 from clearspan.common.terminal import UsageError
 
 
@@ -121,7 +122,7 @@ def test_ctrl_c_is_passed_on_once_and_the_process_is_heard_to_its_end(
     quiet: bool, started: type[Process], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Process, "output", [["step 1\n", KeyboardInterrupt()], ["saved ", "step 1\n"]])
-    told = spawned.Failure("train", "stopped: continue with --resume", 130)
+    told = Failure("train", "stopped: continue with --resume", 130)
     monkeypatch.setattr("clearspan.common.spawned.failures", lambda _: [told, told])
     monkeypatch.setattr(Process, "code", 130)
     with pytest.raises(KeyboardInterrupt):
@@ -161,7 +162,7 @@ def test_a_failure_of_one_process_is_no_interrupt(
     started: type[Process],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    failure = spawned.Failure("train", "the loss exploded", 3, types=types)
+    failure = Failure("train", "the loss exploded", 3, types=types)
     monkeypatch.setattr("clearspan.common.spawned.failures", lambda _: [failure])
     monkeypatch.setattr(Process, "code", 3)
     with pytest.raises(raised, match="the loss exploded") as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common import spawned
+from clearspan.common import answers, spawned
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.parsing import closest, did_you_mean, finite_number, whole_number
 from clearspan.common.terminal import OutputClosedError, Parser, UsageError, hanging, one_line, run, shortened
@@ -136,10 +136,10 @@ def test_a_caller_is_told_code_and_types(
     def work() -> int:
         raise error
 
-    with spawned.answer() as path:
-        monkeypatch.setenv(spawned.ANSWER, str(path))
+    with answers.answer() as path:
+        monkeypatch.setenv(answers.ANSWER, str(path))
         assert run("tool", work, (OSError,)) == code
-        assert [(each.code, each.types) for each in spawned.failures(path)] == [(code, types)]
+        assert [(each.code, each.types) for each in answers.failures(path)] == [(code, types)]
 
 
 @pytest.mark.guarantee("one-line-errors")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from clearspan.common.spawned import ANSWER, answer, failures
+from clearspan.common.answers import ANSWER, answer, failures
 from clearspan.common.terminal import UsageError
 from clearspan.train import run
 from clearspan.train.engine import ranks, signals

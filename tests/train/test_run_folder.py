@@ -15,6 +15,7 @@ from clearspan.train import api, run_folder
 from clearspan.train.__main__ import Train, check
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.recipe import load_recipe
+from clearspan.train.request import TrainOptions
 from clearspan.train.run_folder import INPUTS, mark_finished, repeated, save
 from tests.train.conftest import write_dataset
 
@@ -244,15 +245,15 @@ def test_the_command_refuses_before_it_starts_ranks(
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Train]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[TrainOptions]:
     """The commands that `train_model` would run in processes of their own."""
-    found: list[Train] = []
-    monkeypatch.setattr(api, "call", lambda _, train, **__: found.append(train))
+    found: list[TrainOptions] = []
+    monkeypatch.setattr(api, "call", lambda _, options, *more, **__: found.append(options))
     return found
 
 
 def test_the_same_call_trains_continues_and_then_does_nothing(
-    recipe: Recipe, tmp_path: Path, started: list[Train], capsys: pytest.CaptureFixture[str]
+    recipe: Recipe, tmp_path: Path, started: list[TrainOptions], capsys: pytest.CaptureFixture[str]
 ) -> None:
     clearspan.train_model(recipe)
     begin(recipe)

@@ -22,10 +22,10 @@ from clearspan.common.spawned import CommandError
 from clearspan.eval.__main__ import Evaluate
 from clearspan.eval.results import Results
 from clearspan.train import run_folder, sweep
-from clearspan.train.__main__ import LauncherOptions, Train
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.recipe import load_recipe
+from clearspan.train.request import LauncherOptions, TrainOptions
 from clearspan.train.sweeps import report, running
 from tests.conftest import ROOT
 from tests.train.ranks import environment
@@ -40,10 +40,12 @@ class Processes:
 
     def __init__(self) -> None:
         self.trained: list[str] = []
-        self.commands: list[Train | Evaluate] = []
+        self.commands: list[TrainOptions | Evaluate] = []
+        self.launchers: list[object] = []
         self.fails = self.stops = ""
 
-    def __call__(self, _: str, command: Train | Evaluate, **__: object) -> None:
+    def __call__(self, _: str, command: TrainOptions | Evaluate, *more: object, **__: object) -> None:
+        self.launchers += more
         self.commands.append(from_json(type(command), to_json(command)))
         if isinstance(command, Evaluate):
             (out := command.output).mkdir(parents=True)
@@ -89,8 +91,8 @@ def test_every_combination_is_a_run_and_a_row(processes: Processes, base: list[s
     assert sweep.main([*base, "--output", str(tmp_path), "--launcher-options", "--num_gpus 2 --master_port 29501"]) == 0
     assert processes.trained == NAMES
     keys = (f"{ANCHORS}=1", "objectives.spans.temperature=0.5", f"output={tmp_path / NAMES[1]}")
-    launcher = LauncherOptions(num_gpus=2, master_port=29501)
-    assert processes.commands[1] == Train(recipe="demo", overrides=(*base[6:], *keys), launcher=launcher)
+    assert processes.commands[1] == TrainOptions(recipe="demo", overrides=(*base[6:], *keys))
+    assert processes.launchers[1] == LauncherOptions(num_gpus=2, master_port=29501)
     rows = table(tmp_path)
     assert list(rows[0]) == ["run", ANCHORS, "objectives.spans.temperature", "loss", "spans/loss"]
     assert [(row["run"], row["loss"]) for row in rows] == list(zip(NAMES, ["2.0", "2.0", "3.0", "3.0"], strict=True))
@@ -140,9 +142,9 @@ def test_runs_at_once_are_side_by_side_and_quiet_and_one_that_fails_is_named(
 ) -> None:
     two = threading.Barrier(2, timeout=20)
 
-    def call(function: str, command: Train, **_: object) -> None:
+    def call(function: str, command: TrainOptions, *more: object, **_: object) -> None:
         two.wait()
-        processes(function, command)
+        processes(function, command, *more)
 
     monkeypatch.setattr(running, "call", call)
     processes.fails = NAMES[2]
@@ -222,7 +224,7 @@ def test_finished_runs_are_scored_once_by_the_chosen_score_first(
     for name in ("model", "checkpoints"):
         shutil.rmtree(tmp_path / "out" / NAMES[1] / name, ignore_errors=True)
     assert sweep.main(given) == 0
-    assert [type(command) for command in processes.commands[8:]] == [Train, Evaluate]
+    assert [type(command) for command in processes.commands[8:]] == [TrainOptions, Evaluate]
     assert (tmp_path / "out" / NAMES[1] / "eval.earlier" / "notes.txt").read_text() == "mine"
 
 

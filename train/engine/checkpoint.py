@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
+from clearspan.common.answers import continue_with
 from clearspan.common.files import TEMPORARY, atomic_write, sync
 from clearspan.common.sealed_folder import NAME as MANIFEST
 from clearspan.common.sealed_folder import FolderChangedError, check_folder, seal_folder
-from clearspan.common.spawned import continue_with
 from clearspan.common.terminal import MAX_SAID, one_line, visible
 from clearspan.train.engine.optimizer_state import load_state, whole_state
 from clearspan.train.engine.ranks import agreed

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from clearspan.common.spawned import Failure, continue_with, report
+from clearspan.common.answers import Failure, continue_with, report
 from clearspan.common.terminal import SIGNALS, end_process
 
 PREFIX = "train"

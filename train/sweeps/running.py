@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from clearspan.common import files, terminal
-from clearspan.common.command import Printed, Result
+from clearspan.common.command import Errors, Printed, Result
 from clearspan.common.flags import as_printed
 from clearspan.common.options import parse
 from clearspan.common.records import DataError
@@ -29,16 +29,18 @@ from clearspan.eval.__main__ import Evaluate
 from clearspan.eval.report.html import is_report
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family
-from clearspan.train.__main__ import LauncherOptions, Train
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.curves import lines_up_to
 from clearspan.train.recipe import load_recipe
+from clearspan.train.request import EXPECTED, TRAIN, LauncherOptions, TrainOptions
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, Sweep, short_names
 
 EVAL, TABLE = "eval", "table.csv"
+FAILED: Errors = (*EXPECTED, *Evaluate.expected)
+"""Errors that end a run of a sweep, but not the others."""
 
 Scores = dict[str, float]
 """Scores by name."""
@@ -110,14 +112,14 @@ def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep
     terminal.notice(f"run {run.name}, {state}")
     if (folder / EVAL).exists():  # of another model, which was trained here before
         terminal.notice(f"{folder / EVAL}: of an earlier training: moved to {set_aside(folder / EVAL, 'earlier')}")
-    train = Train(
+    requested = TrainOptions(
         recipe=run.settings[RECIPE],
         overrides=(*overrides, *run.overrides(), f"output={folder}"),
         resume=state == "halted",
         quiet=options.quiet,
-        launcher=parse(LauncherOptions, shlex.split(options.launcher), raises=True),
     )
-    call(*train.request(), expected=Train.expected, quiet=options.quiet)
+    launcher = parse(LauncherOptions, shlex.split(options.launcher), raises=True)
+    call(TRAIN, requested, launcher, expected=EXPECTED, quiet=options.quiet)
     if repeated(recipe) != "finished":
         raise CommandError("was stopped before its end", 1)
 
@@ -316,7 +318,7 @@ def sweep(options: Sweep) -> Result:
         try:
             train(run, recipes[run.name], overrides, of_run)
             scores = scores_of(folder, evaluate(folder, chosen, of_run), chosen.score)
-        except (*Train.expected, *Evaluate.expected) as error:
+        except FAILED as error:
             failed.append(f"{run.name}: {terminal.one_line(error)}")
             print(f"sweep: {failed[-1]}; the other runs continue", file=sys.stderr)
             return {}
