@@ -49,9 +49,6 @@ SPLIT_BYTES = 16_000_000
 class Vocabulary(CorpusOptions, StoreCommand):
     """The command `vocabulary`: learns a tokenizer from texts."""
 
-    output: Annotated[
-        str, Flag("local folder to write: a new or empty one, or the output of the same command", "DIR", output=True)
-    ]
     size: Annotated[int, Flag("number of token ids", "N")] = 32000
     max_document_bytes: Annotated[int, Flag("count longer records as bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
     texts: TextOptions = dataclasses.field(default_factory=TextOptions)
