@@ -31,7 +31,7 @@ from clearspan.pipelines.counter import Counts
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.pipelines.run import RunOptions
-from clearspan.pipelines.units.full_look import FullLook, look_at_all
+from clearspan.pipelines.units.full_check import FullCheck, check_all
 from clearspan.pipelines.units.plan import find_inputs
 from clearspan.shards import held_out
 
@@ -115,7 +115,7 @@ def checked_fields(options: Adapt) -> tuple[str, ...]:
 
 def look_at(
     options: Adapt, inputs: Inputs, fields: tuple[str, ...], types: Mapping[str, str] = MappingProxyType({})
-) -> FullLook:
+) -> FullCheck:
     """Read all records by the rules of the last step, `embed`.
 
     Args:
@@ -138,7 +138,7 @@ def look_at(
         raise UsageError(str(error)) from None
     # A field that the user did not name may change yet: then no number of bad records ends the look before its end.
     max_bad_fraction = RunOptions.max_bad_fraction if options.keep_fields or types else 1.0
-    return look_at_all(inputs, reading, texts, max_bad_fraction, options.quiet)
+    return check_all(inputs, reading, texts, max_bad_fraction, options.quiet)
 
 
 def check_bad(counts: Counts) -> None:

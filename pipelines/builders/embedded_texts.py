@@ -3,7 +3,7 @@
     first records -> names and types of the fields -> for each record: its text, its title, the values of its fields
 
 This part of the kind `vectors` needs no model. `adapt` therefore checks all records with it before it makes a model
-(`units.full_look`).
+(`units.full_check`).
 """
 
 import dataclasses

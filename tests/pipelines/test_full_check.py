@@ -12,20 +12,20 @@ from clearspan.common.same_text import text_id
 from clearspan.pipelines import counter
 from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.records import ReadOptions
-from clearspan.pipelines.units.full_look import FullLook, look_at_all
+from clearspan.pipelines.units.full_check import FullCheck, check_all
 from clearspan.pipelines.units.plan import find_inputs
 
 BARN = {"text": "They roost in barns.", "year": 1999, "place": "Kent"}
 EAR = {"text": "They hunt by ear.", "year": 2001, "place": "Fife"}
 
 
-def infer_options(folder: Path, max_bad_fraction: float = 0.001, **files: list[dict[str, Any]]) -> FullLook:
+def infer_options(folder: Path, max_bad_fraction: float = 0.001, **files: list[dict[str, Any]]) -> FullCheck:
     """Look at all records of files of JSON lines, of which the fields `year` and `place` are to be stored."""
     for name, records in files.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     texts = EmbeddedTexts(keep_fields=("year", "place"), kept=(("year", "int64"), ("place", "string")))
     reading = texts.reading(ReadOptions(10**6))
-    return look_at_all(find_inputs([str(folder)], reading), reading, texts, max_bad_fraction, quiet=True)
+    return check_all(find_inputs([str(folder)], reading), reading, texts, max_bad_fraction, quiet=True)
 
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")

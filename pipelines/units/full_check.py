@@ -1,6 +1,6 @@
 """Check all records by the rules of `embed` before a model exists, as `adapt` does before its first step.
 
-    all inputs -> records -> texts to embed (`kinds.embedded_texts`) -> their ids, and the counts of the bad records
+    all inputs -> records -> texts to embed (`builders.embedded_texts`) -> their ids, and the counts of the bad records
 
 The check reads the inputs once, in one process, and embeds nothing.
 """
@@ -22,8 +22,8 @@ from clearspan.pipelines.records import Inputs, ReadOptions, Record, Split
 
 
 @dataclasses.dataclass(frozen=True)
-class FullLook:
-    """The outcome of reading all records as `embed` reads them.
+class FullCheck:
+    """Result of reading all records as `embed` reads them.
 
     Attributes:
         ids: the ids of the n texts, (n,) int64.
@@ -36,9 +36,9 @@ class FullLook:
     wrong: Mapping[str, str]
 
 
-def look_at_all(
+def check_all(
     inputs: Inputs, reading: ReadOptions, texts: EmbeddedTexts, max_bad_fraction: float, quiet: bool
-) -> FullLook:
+) -> FullCheck:
     """Read all records, and make the texts to embed of them.
 
     Args:
@@ -66,4 +66,4 @@ def look_at_all(
             ids.append(text_id(text.model_input.encode()))
             counter.rejected.clear()  # the run lists them; a check only counts them
             bar.update()
-    return FullLook(np.array(ids, np.int64), counter.counts, wrong)
+    return FullCheck(np.array(ids, np.int64), counter.counts, wrong)
