@@ -35,9 +35,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.run import EXPECTED, Adapted, find_best
 from clearspan.common import terminal
-from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.command import Command, Printed, Result
 from clearspan.common.spawned import CommandError
 
 EXAMPLE = """
@@ -55,10 +54,11 @@ class AdaptCommand(Adapt, Command):
 
     error_prefix: ClassVar[str] = "adapt"
     example: ClassVar[str] = EXAMPLE
-    expected: ClassVar[Errors] = EXPECTED
 
     def run(self) -> Result:
         """Find the best system (`adapt.run`). If a stage fails, the result has its exit code and its message."""
+        from clearspan.adapt.run import find_best  # here: --help needs neither numpy nor the readers
+
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the process that runs saves its work
         try:
             return find_best(self)
@@ -66,8 +66,10 @@ class AdaptCommand(Adapt, Command):
             return Printed(code=error.code, failure=terminal.one_line(error))
 
 
-def adapted(options: Adapt) -> Adapted | int:
-    """Adapt in a process that `adapt.run.adapt` has started; return the result, or the exit code of a failure."""
+def adapted(options: Adapt) -> object:
+    """Adapt in a process that Python's `adapt` has started; return an `Adapted`, or the exit code of a failure."""
+    from clearspan.adapt.run import Adapted
+
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     return AdaptCommand(**given).run_and_print(AdaptCommand.error_prefix) or Adapted.read(options.output)
 

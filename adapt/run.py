@@ -212,11 +212,10 @@ def adapt(
     listed = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     given = {"overrides": keys, "input": listed, "output": output, "model": model, "quiet": quiet, **options}
     try:
-        adapted: Adapted = call(
-            "clearspan.adapt.__main__:adapted", from_keywords(Adapt, given), expected=EXPECTED, quiet=quiet
-        )
+        request = from_keywords(Adapt, given)
+        result: Adapted = call("clearspan.adapt.__main__:adapted", request, expected=EXPECTED, quiet=quiet)
     except UsageError:
         raise
     except EXPECTED as error:
         raise CommandError(str(error)) from None
-    return adapted
+    return result
