@@ -27,7 +27,9 @@ from benchmarks.commands import run_module
 from benchmarks.embed import write_corpus
 from benchmarks.report import alternating, columns, command, finish, machine, median_ratio, option, timed
 from clearspan.common.encoder.folder import load_folder
-from clearspan.retrieval.ranking import BM25, HYBRID_WEIGHT, scale_and_shift, top_indices
+from clearspan.retrieval.hybrid import HYBRID_WEIGHT, Moments
+from clearspan.retrieval.ranking import BM25
+from clearspan.retrieval.topk import top_indices
 from clearspan.shards import Dataset
 from clearspan.shards.vectors import decoded
 
@@ -77,7 +79,7 @@ def exact(vectors: Path, model: Path, queries: list[str]) -> list[np.ndarray]:
     words = (BM25.counts(queries, index.vocabulary) @ index.weights.T).toarray()
     total = np.zeros(dense.shape)
     for scores, weight in ((dense, HYBRID_WEIGHT), (words, 1 - HYBRID_WEIGHT)):
-        scale, shift = scale_and_shift(scores, weight)
+        scale, shift = Moments.of(scores).scale_and_shift(weight)
         total += scores * scale[:, None] + shift[:, None]
     return [row[top_indices(row, TOP, np.arange(len(row)))] for row in total]
 

@@ -19,8 +19,8 @@ from clearspan.common.progress import ProgressBar
 from clearspan.common.terminal import one_line
 from clearspan.retrieval.hits import Hit
 from clearspan.retrieval.index import index_of
-from clearspan.retrieval.ranking import rounded
 from clearspan.retrieval.texts import Texts
+from clearspan.retrieval.topk import rounded
 from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset
 

@@ -9,8 +9,8 @@ from clearspan.common.terminal import UsageError
 from clearspan.common.typed import checked
 from clearspan.retrieval.collection import Collection
 from clearspan.retrieval.hits import Hit
+from clearspan.retrieval.hybrid import HYBRID_WEIGHT
 from clearspan.retrieval.mining.mine_command import Mine
-from clearspan.retrieval.ranking import HYBRID_WEIGHT
 from clearspan.retrieval.search_command import Search
 from clearspan.shards import Dataset
 from clearspan.shards.command import call_command

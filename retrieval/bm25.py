@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.errors import PipelineError
+from clearspan.retrieval.hybrid import Moments
 from clearspan.retrieval.index import index_of, save
-from clearspan.retrieval.ranking import BM25, DECIMALS
+from clearspan.retrieval.ranking import BM25
 from clearspan.retrieval.stemming import WordFunction
 from clearspan.retrieval.texts import MAX_ROWS, Texts, options_of
 from clearspan.shards.schema import FIELD
@@ -125,13 +126,9 @@ class Scores:
                 sums[query] += float(scores[0] @ scores[0])
         return np.asarray(np.sqrt(sums / self._num_rows))
 
-    def scale_and_shift(self, weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return two arrays, (n,) each: the scale a and the shift b for the scores of each query.
-
-        Over all rows, a * scores + b has mean 0 and standard deviation `weight`. If all scores of a query are equal, up
-        to rounding, its a and b are 0.
-        """
-        return scale_and_shift(self.means, self.deviations(), weight)
+    def moments(self) -> Moments:
+        """Return the moments of each query's BM25 scores over all rows."""
+        return Moments(self.means, self.deviations(), np.abs(self.means))
 
 
 class BlockScores:
@@ -170,23 +167,6 @@ class BlockScores:
                     row += added
                 else:
                     row[rows] += added
-
-
-def scale_and_shift(
-    means: NDArray[np.float64], deviations: NDArray[np.float64], weight: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return two arrays, (n,) each: the scale a and the shift b for the scores of each of n queries.
-
-    The scaled scores, a * scores + b, have mean 0 and standard deviation `weight`. If all scores of a query are equal,
-    up to rounding, its a and b are 0.
-
-    Args:
-        means, deviations: the mean and the standard deviation of each query's scores, (n,) each.
-        weight: the standard deviation of the scaled scores.
-    """
-    is_flat = deviations <= 10.0**-DECIMALS * np.abs(means)
-    scales = np.divide(weight, deviations, out=np.zeros_like(deviations), where=~is_flat)
-    return scales, -scales * means
 
 
 def _write(texts: Texts, words: WordFunction, path: Path) -> None:

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clearspan.retrieval.best import Best
 from clearspan.retrieval.bm25 import Index, Scores
 from clearspan.retrieval.similar import SimilarityFunction, Vectors
 from clearspan.retrieval.texts import RowBlock, Texts
+from clearspan.retrieval.topk import TopK
 
 TOGETHER = 128
 """Number of queries in a part."""
@@ -66,7 +66,7 @@ def search(
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(cpu_count()) as pool:
         scorer = _Scorer(texts, parts)
         slices = [slice(start, start + TOGETHER) for start in range(0, scorer.num_queries, TOGETHER)]
-        best = [Best(top, scorer.shifts[part], scorer.above) for part in slices]
+        best = [TopK(top, scorer.shifts[part], scorer.above) for part in slices]
         file_numbers: dict[tuple[int, str], int] = {}
         for block in texts.blocks(f"searching {texts.num_rows:,} texts"):
             allowed = None if condition is None else _allowed(block, condition)
@@ -80,7 +80,7 @@ def search(
                 places = None if places is None else places[allowed]
             scores = scorer.block(block, allowed)
 
-            def add(part: slice, found: Best) -> None:
+            def add(part: slice, found: TopK) -> None:
                 found.add(scores(part), rows, ids, places)  # noqa: B023  # done before the next block
 
             list(pool.map(add, slices, best))
@@ -114,8 +114,8 @@ class _Scorer:
             assert parts.vectors is not None
             self._vectors = parts.similarity.prepared(parts.vectors)
             if self._words is not None:
-                self._scales, shifts = parts.similarity.scale_and_shift(texts, self._vectors, parts.weight)
-                self._word_scales, of_words = self._words.scale_and_shift(1 - parts.weight)
+                self._scales, shifts = parts.similarity.moments(texts, self._vectors).scale_and_shift(parts.weight)
+                self._word_scales, of_words = self._words.moments().scale_and_shift(1 - parts.weight)
                 self.shifts = shifts + of_words
 
     def block(self, block: RowBlock, allowed: NDArray[np.intp] | None) -> Callable[[slice], Vectors]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
-from clearspan.retrieval.bm25 import scale_and_shift
+from clearspan.retrieval.hybrid import Moments
 from clearspan.retrieval.index import index_of, save
 from clearspan.retrieval.texts import Texts, lengths_of
 
@@ -71,24 +71,18 @@ class SimilarityFunction:
         """Return whether the similarity is the dot product, or the cosine: the dot product of unit vectors."""
         return self.name in ("cosine", "dot")
 
-    def scale_and_shift(
-        self, texts: Texts, queries: Vectors, weight: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return two arrays, (n,) each: the scale a and the shift b for the similarities of each of n queries.
-
-        The scaled similarities of a query, a * similarities + b, have mean 0 and standard deviation `weight` over all
-        rows of `texts`. If all of them are equal, up to rounding, a and b are 0.
+    def moments(self, texts: Texts, queries: Vectors) -> Moments:
+        """Return the moments of the similarities of each of n queries over all rows of `texts`.
 
         Args:
             texts: the rows, whose vectors are compared with the queries.
             queries: the vectors of the queries, (n, dim). For the cosine, they must have unit length.
-            weight: the standard deviation of the scaled similarities.
 
         Raises:
             ShardError: a shard is damaged.
         """
         means, deviations = self._moments(texts, queries) if self.is_product else self._pass(texts, queries)
-        return scale_and_shift(means, deviations, weight)
+        return Moments(means, deviations, np.abs(means))
 
     def _moments(self, texts: Texts, queries: Vectors) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         from safetensors.numpy import load_file

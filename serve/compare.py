@@ -19,7 +19,7 @@ from clearspan.common.terminal import UsageError
 from clearspan.retrieval.collection import NAME as SETTINGS
 from clearspan.retrieval.collection import Collection
 from clearspan.retrieval.hits import Hit
-from clearspan.retrieval.ranking import HYBRID_WEIGHT
+from clearspan.retrieval.hybrid import HYBRID_WEIGHT
 from clearspan.retrieval.stemming import WordFunction
 from clearspan.retrieval.where import quoted_name
 from clearspan.serve.passages import content_words, marked_spans, passage

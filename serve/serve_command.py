@@ -16,7 +16,7 @@ from clearspan.common.command import Result
 from clearspan.common.errors import check_extra
 from clearspan.common.options import Flag
 from clearspan.retrieval.collection_command import CollectionCommand
-from clearspan.retrieval.ranking import HYBRID_WEIGHT
+from clearspan.retrieval.hybrid import HYBRID_WEIGHT
 
 WEIGHT = (
     "initial weight of the model with BM25, 0 to 1 (default: the weight that the folder of `adapt` names, else "

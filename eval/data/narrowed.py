@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.eval.data.retrieval_data import RetrievalSet
-from clearspan.retrieval.ranking import BM25, top_indices
+from clearspan.retrieval.ranking import BM25
+from clearspan.retrieval.topk import top_indices
 
 NEAREST = 100
 """The most documents that are selected for one query."""

@@ -4,7 +4,7 @@
     z: shifts and scales the scores of one query over all documents to mean 0 and standard deviation 1
 
 Such a model is scored only on tasks that rank documents. A task chooses the weight w on additional queries, which are
-not scored (`CombinedVectors.best_weight`). If a task has no such queries, w is 0.7 (`retrieval.ranking.HYBRID_WEIGHT`).
+not scored (`CombinedVectors.best_weight`). If a task has no such queries, w is 0.7 (`retrieval.hybrid.HYBRID_WEIGHT`).
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,9 @@ from clearspan.eval.models import ranks
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.ranks import Chunks
 from clearspan.eval.models.similarity import Floats, Joined, Similarity, Vectors, products
-from clearspan.retrieval.ranking import DECIMALS, DEPTH, HYBRID_WEIGHT, scale_and_shift
+from clearspan.retrieval.hybrid import HYBRID_WEIGHT, Moments
+from clearspan.retrieval.ranking import DEPTH
+from clearspan.retrieval.topk import DECIMALS
 
 WEIGHTS = tuple(number / 10 for number in range(11))
 """The values of w to choose from: from 0, which is BM25 alone, to 1, which is the model alone."""
@@ -210,7 +212,7 @@ class Hybrid(Similarity):
 
 
 def _over_documents(queries: Vectors, documents: Vectors) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    scales = [scale_and_shift(scores, 1.0) for _, scores in ranks.score_blocks(queries, documents)]
+    scales = [Moments.of(scores).scale_and_shift(1.0) for _, scores in ranks.score_blocks(queries, documents)]
     return np.concatenate([scale for scale, _ in scales]), np.concatenate([shift for _, shift in scales])
 
 

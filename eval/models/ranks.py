@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models.similarity import Floats, Vectors, products
-from clearspan.retrieval.ranking import DECIMALS, DEPTH, rounded
+from clearspan.retrieval.ranking import DEPTH
+from clearspan.retrieval.topk import DECIMALS, rounded
 
 BLOCK_SCORES = 1 << 24
 """The number of scores in a block. Memory holds a few arrays of this size, which take 64 MB each in float32."""

@@ -28,7 +28,8 @@ from clearspan.eval.details import Answer, Cell, Details, Table
 from clearspan.eval.models.similarity import Floats, Vectors, products
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Task, TaskContext, load_each
-from clearspan.retrieval.ranking import DEPTH, top_indices
+from clearspan.retrieval.ranking import DEPTH
+from clearspan.retrieval.topk import top_indices
 
 MEASURES = {"mrr": "recip_rank", "recall@1": "recall_1", "recall@10": "recall_10", "ndcg@10": "ndcg_cut_10"}
 """Name of a score -> trec_eval's name for it. Recall is the share of a query's relevant documents that are found. The

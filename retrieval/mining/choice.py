@@ -18,7 +18,8 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 
 from clearspan.common.options import Flag, Options
-from clearspan.retrieval.mining.nearest import NONE, BestTexts, Indices, Scores
+from clearspan.retrieval.mining.nearest import BestTexts, Scores
+from clearspan.retrieval.topk import NONE, Indices
 from clearspan.shards import keyed
 
 RELATIVE = "leave out texts that score above (1 - X) times the positive's score; they may be right answers"

@@ -55,7 +55,7 @@ from clearspan.retrieval.mining.choice import ChoiceOptions
 from clearspan.retrieval.mining.miner import Figures, Miner, mine
 from clearspan.retrieval.mining.nearest import LexicalSearch, Nearest
 from clearspan.retrieval.mining.source import MiningSource
-from clearspan.retrieval.ranking import DECIMALS
+from clearspan.retrieval.topk import DECIMALS
 from clearspan.shards import Manifest, held_out, storage
 from clearspan.shards.command import OUTPUT, StoreCommand
 from clearspan.shards.manifest import NAME

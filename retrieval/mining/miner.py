@@ -30,7 +30,7 @@ from clearspan.common.sealed import build, seal, unseal
 from clearspan.retrieval.mining.choice import Allowed, ChoiceOptions, allowed_texts, negatives_of_rows
 from clearspan.retrieval.mining.nearest import LexicalSearch, Nearest, cosines
 from clearspan.retrieval.mining.source import MiningSource, read_source
-from clearspan.retrieval.ranking import DECIMALS
+from clearspan.retrieval.topk import DECIMALS
 from clearspan.shards import Manifest, ShardInfo, ShardWriter, held_out, storage
 from clearspan.shards.claim import claim
 from clearspan.shards.manifest import NAME

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.retrieval.ranking import BM25, DECIMALS, rounded, top_indices
+from clearspan.retrieval.ranking import BM25
+from clearspan.retrieval.topk import DECIMALS, NONE, Indices, TopK, rounded, top_indices
 
 TILE = 1 << 14
 """Number of texts that are compared with a block of queries at once."""
@@ -27,8 +28,6 @@ SPARE = 16
 """Number of texts beyond `depth` whose cosines are also computed again in float64."""
 TOGETHER = 64
 """Number of queries whose vectors of best texts are in memory at once."""
-NONE = -1
-Indices = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
 
@@ -82,8 +81,12 @@ class Nearest:
         places = [self._places(indices) for indices in excluded]
         rows = np.repeat(np.arange(len(places)), [len(each) for each in places])
         columns = np.concatenate([np.empty(0, np.int64), *places])
-        find = self._on_cpu if self.device == "cpu" else self._on_device
-        found = find(queries, rows, columns, min(depth + SPARE, len(self.pool)))
+        best = TopK(min(depth + SPARE, len(self.pool)), np.zeros(len(queries)))
+        for start in range(0, len(self.pool), TILE):
+            tile = self._cosines(queries, start, rows, columns)
+            searched = np.arange(start, start + tile.shape[1])
+            best.add(tile, searched, ~searched)
+        found = best.rows
         indices = np.where(found >= 0, self.pool[found], NONE)
         return ordered(indices, cosines(queries, self.vectors, indices), depth)
 
@@ -97,43 +100,25 @@ class Nearest:
         places = np.searchsorted(self.pool, indices)
         return places[self.pool[places.clip(max=len(self.pool) - 1)] == indices] if len(self.pool) else places[:0]
 
-    def _on_cpu(self, queries: NDArray[np.float32], rows: Indices, columns: Indices, depth: int) -> Indices:
-        best = np.full((len(queries), depth), NONE, np.int64)
-        scores = np.full((len(queries), depth), -np.inf, np.float32)
-        for start in range(0, len(self.pool), TILE):
-            tile = queries @ self._searched[start : start + TILE].T
-            inside = (columns >= start) & (columns < start + TILE)
-            tile[rows[inside], columns[inside] - start] = -np.inf
-            is_better = tile > scores.min(axis=1, keepdims=True)
-            width = int(is_better.sum(axis=1).max(initial=0))
-            if not width:
-                continue
-            places = _first_true(is_better, width) if width < depth else _largest(tile, min(depth, tile.shape[1]))
-            taken = np.take_along_axis(tile, places.clip(min=0), 1)
-            taken[places < 0] = -np.inf
-            both = np.concatenate([scores, taken], axis=1)
-            indices = np.concatenate([best, np.where(places < 0, NONE, places + start)], axis=1)
-            kept = _largest(both, depth)
-            scores, best = (np.take_along_axis(each, kept, 1) for each in (both, indices))
-        return np.where(np.isneginf(scores), NONE, best)
+    def _cosines(self, queries: NDArray[np.float32], start: int, rows: Indices, columns: Indices) -> Any:
+        """Return the cosines of queries and the TILE texts from `start` on, (m, TILE), on the device; -inf where a text
+        is excluded.
 
-    def _on_device(self, queries: NDArray[np.float32], rows: Indices, columns: Indices, depth: int) -> Indices:
+        Args:
+            rows, columns: for each excluded text, the index of its query, and its place among the searched texts.
+        """
+        inside = (columns >= start) & (columns < start + TILE)
+        excluded = (rows[inside], columns[inside] - start)
+        texts = self._searched[start : start + TILE]
+        if self.device == "cpu":
+            tile = queries @ texts.T
+            tile[excluded] = -np.inf
+            return tile
         import torch
 
-        asked = torch.from_numpy(queries).to(self.device)
-        rows_there, columns_there = (torch.from_numpy(each).to(self.device) for each in (rows, columns))
-        best = torch.full((len(queries), depth), NONE, device=self.device)
-        scores = torch.full((len(queries), depth), -torch.inf, device=self.device)
-        for start in range(0, len(self.pool), TILE):
-            tile = asked @ self._searched[start : start + TILE].T
-            inside = (columns_there >= start) & (columns_there < start + TILE)
-            tile[rows_there[inside], columns_there[inside] - start] = -torch.inf
-            top = tile.topk(min(depth, tile.shape[1]), dim=1)
-            both = torch.cat([scores, top.values], dim=1)
-            kept = both.topk(depth, dim=1)
-            scores, best = kept.values, torch.cat([best, top.indices + start], dim=1).gather(1, kept.indices)
-        found: Indices = torch.where(scores.isneginf(), NONE, best).cpu().numpy()
-        return found
+        tile = torch.from_numpy(queries).to(self.device) @ texts.T
+        tile[tuple(torch.from_numpy(each).to(self.device) for each in excluded)] = -torch.inf
+        return tile
 
 
 class LexicalSearch:
@@ -217,27 +202,3 @@ def ordered(indices: Indices, scores: Scores, depth: int) -> BestTexts:
     """
     order = np.lexsort((indices, -scores), axis=1)[:, :depth]
     return BestTexts(np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1))
-
-
-def _largest(scores: NDArray[np.float32], count: int) -> Indices:
-    """Return the column indices of the `count` largest values in each of m rows, in any order, (m, count).
-
-    If there are fewer than `count` columns, return all of them.
-    """
-    if count >= scores.shape[1]:
-        return np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
-    return np.argpartition(scores, scores.shape[1] - count, axis=1)[:, scores.shape[1] - count :]
-
-
-def _first_true(mask: NDArray[np.bool_], width: int) -> Indices:
-    """Return the column indices of the True values in each of m rows, in ascending order, (m, width).
-
-    Args:
-        mask: the rows.
-        width: the largest number of True values in a row. A row with fewer of them is filled up with -1 (NONE).
-    """
-    places = np.full((len(mask), width), NONE, np.int64)
-    rows, columns = np.nonzero(mask)
-    firsts = np.searchsorted(rows, np.arange(len(mask)))
-    places[rows, np.arange(len(rows)) - firsts[rows]] = columns
-    return places

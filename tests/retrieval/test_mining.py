@@ -29,9 +29,10 @@ from clearspan.pipelines.builders import text as text_kind
 from clearspan.pipelines.units import unit as units
 from clearspan.retrieval.mining import miner, nearest
 from clearspan.retrieval.mining.choice import Allowed, ChoiceOptions, allowed_texts, negatives_of_rows
-from clearspan.retrieval.mining.nearest import NONE, BestTexts, LexicalSearch, Nearest
+from clearspan.retrieval.mining.nearest import BestTexts, LexicalSearch, Nearest
 from clearspan.retrieval.mining.source import MiningSource, read_source
 from clearspan.retrieval.stemming import PLAIN
+from clearspan.retrieval.topk import NONE
 from clearspan.shards import Dataset, verify
 from tests.conftest import ROOT
 from tests.pipelines.conftest import Command, killed, rows

@@ -18,11 +18,11 @@ from sentence_transformers import SentenceTransformer
 import clearspan
 from clearspan.pipelines.__main__ import main
 from clearspan.retrieval import bm25, exact
-from clearspan.retrieval.best import Best
 from clearspan.retrieval.hits import Hit
-from clearspan.retrieval.ranking import HYBRID_WEIGHT
+from clearspan.retrieval.hybrid import HYBRID_WEIGHT
 from clearspan.retrieval.search_command import Search, SearchResults
 from clearspan.retrieval.stemming import PLAIN
+from clearspan.retrieval.topk import TopK
 from clearspan.retrieval.where import Condition
 from clearspan.shards import Dataset, vectors
 from tests.conftest import exit_code
@@ -76,7 +76,7 @@ def test_the_hits_are_those_of_sorting_all_scores(
 def test_of_equal_scores_the_higher_id_is_first_whatever_the_order(size: int) -> None:
     """Also of those that differ in the last digits of float32 alone."""
     ids, scores = np.array([3, 9, 1, 7, 5, 8]), np.array([0.5, 0.1, 0.5000001, 0.5, 0.9, 0.5], np.float32)
-    best = Best(3, np.zeros(1))
+    best = TopK(3, np.zeros(1))
     for start in range(0, 6, size):
         rows = np.arange(start, min(start + size, 6))
         best.add(scores[None, rows], rows, ids[rows], None)

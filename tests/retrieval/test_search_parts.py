@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from clearspan.retrieval import index
-from clearspan.retrieval.best import Best, _is_first
 from clearspan.retrieval.bm25 import FREQUENT, Scores
 from clearspan.retrieval.exact import _Scorer
 from clearspan.retrieval.texts import DOCUMENT, RowBlock
+from clearspan.retrieval.topk import TopK, _is_first
 
 NUM_ROWS = 80
 WORDS = [[(0, 1.0), (3, 2.0)], [(1, 1.0)], [], [(2, 3.0), (9, 1.0), (1, 1.0)]]
@@ -149,20 +149,20 @@ def test_of_the_chunks_of_a_document_the_first_stays_for_each_query() -> None:
 
 @pytest.mark.guarantee("exact-search")
 def test_the_threshold_of_a_query_rises_with_its_worst_hit_and_never_falls() -> None:
-    best = Best(2, np.array([0.0, 10.0, 0.0]), 0.0)
+    best = TopK(2, np.array([0.0, 10.0, 0.0]), 0.0)
     before = best._least.copy()
     scores = np.array([[0.5, 0.25, 0.75], [0.5, 0.25, 0.0], [0.5, 0.0, 0.0]], np.float32)
     best.add(scores, np.arange(3), np.arange(3), None)
     np.testing.assert_allclose(best._least, [0.5, 0.25, before[2]], atol=1e-5)
     assert (best._least[:2] < [0.5, 0.25]).all() and (best._least[:2] > [0.49999, 0.2499]).all()
     best.add(np.full((3, 1), 0.6, np.float32), np.array([3]), np.array([3]), None)
-    np.testing.assert_allclose(best._least, [0.6, 0.5, 0.5], atol=1e-5)
     assert [rows for rows, _ in best.found] == [[2, 3], [3, 0], [3, 0]]
+    np.testing.assert_allclose(best._least, [0.6, 0.5, 0.5], atol=1e-5)
 
 
 @pytest.mark.guarantee("exact-search")
 def test_a_row_without_a_word_of_the_query_is_no_hit_beside_one_that_is_nearly_zero() -> None:
-    best = Best(1, np.zeros(1), 0.0)
+    best = TopK(1, np.zeros(1), 0.0)
     best.add(np.array([[4e-7]], np.float32), np.array([0]), np.array([0]), None)
     best.add(np.array([[0.0]], np.float32), np.array([1]), np.array([1]), None)
     assert best.found == [([0], [0.0])]

@@ -25,7 +25,7 @@ import clearspan
 from clearspan.common.errors import PipelineError
 from clearspan.retrieval.collection import Collection, SearchSettings, write_collection
 from clearspan.retrieval.hits import Hit
-from clearspan.retrieval.ranking import HYBRID_WEIGHT
+from clearspan.retrieval.hybrid import HYBRID_WEIGHT
 from clearspan.retrieval.where import Condition
 from clearspan.serve import app, guard, server
 from clearspan.serve.compare import example

@@ -13,7 +13,7 @@ from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.hybrid import Hybrid
 from clearspan.eval.models.load import default_name
 from clearspan.eval.models.similarity import UnscoredError, products
-from clearspan.retrieval.ranking import HYBRID_WEIGHT
+from clearspan.retrieval.hybrid import HYBRID_WEIGHT
 from clearspan.retrieval.stemming import PLAIN
 
 

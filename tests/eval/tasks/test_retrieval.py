@@ -21,7 +21,7 @@ from clearspan.eval.tasks import retrieval
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.eval.tasks.retrieval import RetrievalTask, load, search, shown_queries
 from clearspan.eval.tasks.task import TaskContext
-from clearspan.retrieval.ranking import top_indices
+from clearspan.retrieval.topk import top_indices
 from tests.eval.data.test_retrieval import beir
 
 

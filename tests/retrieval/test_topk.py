@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearspan.retrieval.best import Best
-from clearspan.retrieval.ranking import top_indices
+from clearspan.retrieval.topk import TopK, top_indices
 
 NEAR = [0.5, 0.5000001, 0.4999999, 0.5001, 0.25, -0.5]
 """Scores of which the first three are equal when rounded to 6 decimals."""
@@ -27,7 +26,7 @@ def test_the_best_rows_of_blocks_are_those_of_sorting_all_rows(data: st.DataObje
     ids = np.array([data.draw(st.sampled_from(IDS)) for _ in range(num_rows)])
     places = np.stack([first, second], axis=1) if data.draw(st.booleans()) else None
     shifts, size = np.array([0.0, 10.0, -3.25])[:num_queries], data.draw(st.integers(1, num_rows))
-    best = Best(top, shifts)
+    best = TopK(top, shifts)
     for start in range(0, num_rows, size):
         rows = np.arange(start, min(start + size, num_rows))
         best.add(scores[:, rows], rows, ids[rows], None if places is None else places[rows])
@@ -57,7 +56,7 @@ def test_a_text_whose_score_is_lower_by_rounding_alone_comes_first_by_its_higher
     ids = np.array([-7, 5, (1 << 63) - 1, 9, 9])[::first]
     expected = [2, 1, 0, 4, 3] if first == 1 else [2, 3, 4, 0, 1]
     assert top_indices(scores, depth, ids).tolist() == expected[:depth]
-    best = Best(depth, np.zeros(1))
+    best = TopK(depth, np.zeros(1))
     for row in range(5):
         best.add(scores[None, [row]], np.array([row]), ids[[row]], None)
     assert best.found[0][0] == expected[:depth]
@@ -65,6 +64,6 @@ def test_a_text_whose_score_is_lower_by_rounding_alone_comes_first_by_its_higher
 
 @pytest.mark.guarantee("ties-by-id")
 def test_rows_below_the_threshold_are_left_out() -> None:
-    best = Best(3, np.zeros(2), 0.5)
+    best = TopK(3, np.zeros(2), 0.5)
     best.add(np.array([[0.5, 0.75, 0.25], [0.5, 0.25, 0.0]], np.float32), np.arange(3), np.arange(3), None)
     assert best.found == [([1], [0.75]), ([], [])]
