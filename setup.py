@@ -112,7 +112,7 @@ setup(
         "language": ["py3langid>=0.4,<0.5"],
         "web": ["fastwarc>=2.0,<3", "resiliparse>=2.0,<3"],
         "embed": ["scipy>=1.13", "sentence-transformers>=6.0,<7", "torch>=2.11"],
-        "serve": ["starlette>=1.0,<2", "uvicorn>=0.30,<1"],
+        "serve": ["pydantic>=2.10,<3", "starlette>=1.0,<2", "uvicorn>=0.30,<1"],
         "faiss": ["faiss-cpu>=1.12,<2"],
         "search": ["PyStemmer>=2.2.0.3,<4"],
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=1.0,<2"],

@@ -10,12 +10,14 @@ a request that fails is {"error": "one line"}.
 """
 
 import sys
-import typing
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection
 from importlib import resources
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import anyio
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
@@ -24,12 +26,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from clearspan.common.errors import PipelineError
-from clearspan.common.parsing import did_you_mean, finite_number, whole_number
+from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.serve.compare import SearchRequest, SideBySide
 from clearspan.serve.guard import Guard
 from clearspan.shards.command import EXPECTED
 
+M = TypeVar("M", bound=BaseModel)
 FILES = {
     "/": ("index.html", "text/html"),
     "/style.css": ("style.css", "text/css"),
@@ -51,17 +54,16 @@ def application(comparison: SideBySide, names: Collection[str] | None) -> ASGIAp
     searches = 0
 
     async def collection(request: HttpRequest) -> Response:
-        parameters(request.query_params.multi_items(), {})
+        parameters(request, NoParameters)
         return JSONResponse(comparison.about())
 
     async def search(request: HttpRequest) -> Response:
         nonlocal searches
-        given = parameters(request.query_params.multi_items(), PARSERS)
+        wanted = parameters(request, SearchRequest)
         if searches >= MAX_SEARCHES:
             raise HTTPException(503, "too many searches at once: try again")
         searches += 1
         try:
-            wanted = SearchRequest(**{"q": "", **given})
             found = await anyio.to_thread.run_sync(comparison.search, wanted, abandon_on_cancel=True)
         finally:
             searches -= 1
@@ -91,35 +93,30 @@ def file(name: str, media_type: str) -> Callable[[HttpRequest], Any]:
     return answer
 
 
-PARSERS: dict[str, Callable[[str], Any]] = {
-    name: {int: whole_number, float: finite_number}.get(hint, str)
-    for name, field in typing.get_type_hints(SearchRequest).items()
-    for hint in [next((kind for kind in typing.get_args(field) if kind is not type(None)), field)]
-}
-"""Name of a parameter of `/api/search` -> function that parses its value."""
+class NoParameters(BaseModel):
+    """The parameters of `/api/collection`: none."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
-def parameters(pairs: list[tuple[str, str]], parsers: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
-    """Return the parameters of a request, name -> parsed value.
-
-    Args:
-        pairs: the name and the text of each parameter in the URL.
-        parsers: name of a parameter -> function that parses its value.
+def parameters(request: HttpRequest, model: type[M]) -> M:
+    """Return the parameters of a request as a model.
 
     Raises:
-        UsageError: a parameter is unknown or repeated, or its value cannot be parsed.
+        UsageError: a parameter is unknown, missing or repeated, or its value cannot be used.
     """
-    found: dict[str, Any] = {}
-    for name, word in pairs:
-        if name not in parsers:
-            raise UsageError(f"no such parameter: {name}{did_you_mean(name, parsers)}")
-        if name in found:
-            raise UsageError(f"{name}: is given twice")
-        try:
-            found[name] = parsers[name](word)
-        except ValueError as error:
-            raise UsageError(f"{name}: {error}") from None
-    return found
+    pairs = request.query_params.multi_items()
+    name, count = max(Counter(name for name, _ in pairs).items(), key=itemgetter(1), default=("", 0))
+    if count > 1:  # of which a dict, and so pydantic, would see the last
+        raise UsageError(f"{name}: is given twice")
+    try:
+        return model.model_validate(dict(pairs))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            raise UsageError(f"no such parameter: {name}{did_you_mean(name, model.model_fields)}") from None
+        raise UsageError(f"{name}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
 async def refused(request: HttpRequest, error: Exception) -> Response:

@@ -9,13 +9,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from clearspan.common.errors import PipelineError
 from clearspan.common.field_names import IDS, LINKS, TITLES
 from clearspan.common.model_folder import model_name
+from clearspan.common.parsing import finite_number, whole_number
 from clearspan.common.progress import counted
-from clearspan.common.terminal import UsageError
 from clearspan.retrieval.collection import NAME as SETTINGS
 from clearspan.retrieval.collection import Collection
 from clearspan.retrieval.hits import Hit
@@ -35,9 +38,14 @@ UNUSUAL = (*HEADINGS, *IDS, *LINKS)
 """Names of fields that users rarely filter by, and that the example of a condition therefore avoids."""
 
 
-@dataclasses.dataclass(frozen=True)
-class SearchRequest:
-    """A request to search. Its attributes are the parameters of `/api/search`.
+def _with_a_word(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the query is empty")
+    return text
+
+
+class SearchRequest(BaseModel):
+    """A request to search. Its attributes are the parameters of `/api/search`, as texts.
 
     Attributes:
         q: the query.
@@ -45,30 +53,16 @@ class SearchRequest:
         where: a condition on the stored fields; "" for no condition.
         weight: the model's weight in the combined search, 0 to 1; BM25 has 1 - weight. None for the default weight.
         length: the maximum number of characters of each text in the answer.
-
-    Raises:
-        UsageError: a value cannot be used, such as an empty query.
     """
 
-    q: str
-    top: int = 10
-    where: str = ""
-    weight: float | None = None
-    length: int = 4000
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def __post_init__(self) -> None:
-        if not self.q.strip():
-            raise UsageError("q: the query is empty")
-        if len(self.q) > MAX_QUERY:
-            raise UsageError(f"q: {len(self.q):,} characters are too many: at most {MAX_QUERY:,}")
-        if len(self.where) > MAX_WHERE:
-            raise UsageError(f"where: {len(self.where):,} characters are too many: at most {MAX_WHERE:,}")
-        if not 1 <= self.top <= MAX_TOP:
-            raise UsageError(f"top: must be from 1 to {MAX_TOP}")
-        if self.weight is not None and not 0 <= self.weight <= 1:
-            raise UsageError("weight: must be from 0 to 1")
-        if not 1 <= self.length <= MAX_LENGTH:
-            raise UsageError(f"length: must be from 1 to {MAX_LENGTH:,}")
+    # pydantic alone would read the number 1_0, and nan.
+    q: Annotated[str, Field(max_length=MAX_QUERY), AfterValidator(_with_a_word)]
+    top: Annotated[int, Ge(1), Le(MAX_TOP), BeforeValidator(whole_number)] = 10
+    where: Annotated[str, Field(max_length=MAX_WHERE)] = ""
+    weight: Annotated[float | None, Ge(0), Le(1), BeforeValidator(finite_number)] = None
+    length: Annotated[int, Ge(1), Le(MAX_LENGTH), BeforeValidator(whole_number)] = 4000
 
 
 class SideBySide:

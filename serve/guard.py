@@ -7,6 +7,9 @@ reading the collection:
   name, and is refused.
 - A request whose headers name another site (Origin, Sec-Fetch-Site) is refused. A link to the page is allowed.
 
+Starlette's TrustedHostMiddleware is not used: it has no list for "any IP address", reads the first of two Host headers
+alone, answers 400 in plain text, and in the oldest version that is allowed here accepts `localhost:1@evil.example`.
+
 The headers of every answer tell the browser to load nothing from other servers, and not to show the page within a page
 of another site.
 """
