@@ -477,7 +477,10 @@ def test_an_answer_keeps_the_browser_from_loading_or_guessing_anything_else(site
         ({"q": ["owl", "bat"]}, "q"),
         ({"q": ["owl", "owl"]}, "q"),
         ({"q": "owl", "top": ["3", "3"]}, "top"),
-        *[({"q": "owl", "top": top}, "top") for top in (0, 101, -1, "ten", "", "1_0", "5.0", "1e1", "0x5", "true", "٣")],
+        *[
+            ({"q": "owl", "top": top}, "top")
+            for top in (0, 101, -1, "ten", "", "1_0", "5.0", "1e1", "0x5", "true", "٣")
+        ],
         *[({"q": "owl", "top": "9" * digits}, "top") for digits in (400, 1001)],
         *[
             ({"q": "owl", "weight": weight}, "weight")
