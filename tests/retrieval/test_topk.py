@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,3 +68,15 @@ def test_rows_below_the_threshold_are_left_out() -> None:
     best = TopK(3, np.zeros(2), 0.5)
     best.add(np.array([[0.5, 0.75, 0.25], [0.5, 0.25, 0.0]], np.float32), np.arange(3), np.arange(3), None)
     assert best.found == [([1], [0.75]), ([], [])]
+
+
+@pytest.mark.guarantee("exact-search")
+@pytest.mark.parametrize("is_tensor", [False, True])
+def test_a_large_block_is_cut_to_no_fewer_than_its_best_rows(is_tensor: bool) -> None:
+    scores = np.random.default_rng(0).random((3, 500), np.float32)
+    best = TopK(7, np.array([0.0, 2.0, -9.0]))
+    for start in (0, 300):
+        rows = np.arange(start, min(start + 300, 500))
+        block = scores[:, rows]
+        best.add(torch.from_numpy(block) if is_tensor else block, rows, rows)
+    assert best.rows.tolist() == np.argsort(-scores, axis=1)[:, :7].tolist()
