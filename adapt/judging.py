@@ -52,21 +52,24 @@ class Judging(Command):
     error_prefix: ClassVar[str] = "judge"
     expected: ClassVar[Errors] = (DataError, EncoderError, ValueError, OSError)
 
-    data: Annotated[Path, Flag("dataset with a held-out part", "DIR")]
-    trained: Annotated[Path, Flag("folder of the model that was trained on the dataset", "DIR")]
-    untrained: Annotated[
-        tuple[str, ...], Flag("model to compare as it is, and its name; may be repeated", "NAME=DIR")
-    ] = ()
-    stemmer: Annotated[str | None, Flag("language whose word endings BM25 ignores", "LANGUAGE", choices=STEMMERS)] = (
-        None
-    )
-    queries: Annotated[Path | None, Flag("file of questions with their texts, to judge by as well", "FILE")] = None
-    prompt_name: Annotated[
-        tuple[str, ...], Flag("names of the models' prompts, as for `clearspan eval`", "NAME", commas=True)
-    ] = ()
-    chunk_tokens: Annotated[int | None, Flag("rank texts by their best chunk of at most N tokens", "N"), Ge(8)] = None
+    data: Annotated[Path, Flag("DIR")]
+    """Dataset with a held-out part."""
+    trained: Annotated[Path, Flag("DIR")]
+    """Folder of the model that was trained on the dataset."""
+    untrained: Annotated[tuple[str, ...], Flag("NAME=DIR")] = ()
+    """Model to compare as it is, and its name; may be repeated."""
+    stemmer: Annotated[str | None, Flag("LANGUAGE", choices=STEMMERS)] = None
+    """Language whose word endings BM25 ignores."""
+    queries: Annotated[Path | None, Flag("FILE")] = None
+    """File of questions with their texts, to judge by as well."""
+    prompt_name: Annotated[tuple[str, ...], Flag("NAME", commas=True)] = ()
+    """Names of the models' prompts, as for `clearspan eval`."""
+    chunk_tokens: Annotated[int | None, Flag("N"), Ge(8)] = None
+    """Rank texts by their best chunk of at most N tokens."""
     precision: Precision = "fp32"
-    output: Annotated[Path, Flag("file to write", "FILE")]
+    """Precision of the transformer; auto: bf16 if the hardware computes in bf16, else fp32."""
+    output: Annotated[Path, Flag("FILE")]
+    """File to write."""
 
     @property
     def entrants(self) -> list[Entrant]:

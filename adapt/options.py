@@ -24,76 +24,70 @@ if TYPE_CHECKING:
 
 UNTRAINED = "untrained static"
 """Name, in the verdict, of the static encoder before training; `eval.verdict` defines TRAINED and BM25."""
-INPUT = "files, folders, or globs in quotes, with the texts: csv, jsonl, txt, parquet or tars"
-OUTPUT = "folder to write: a new or empty one, or the folder of an earlier call, which is continued"
-BOTH = "fields or columns of the title and the text (default: by usual names, e.g. title,text or question,answer)"
-ALONE = "field or column of texts without titles; titles in the inputs are then not used (default: text)"
-WHICH = (
-    "folder of a sentence-transformers model to adapt, or static:DIR for a static encoder made of the model in DIR "
-    "(default: a static encoder from the texts alone)"
-)
-RECIPE = "recipe with a dataset `text`, by name or as a YAML file (default: chosen by the texts)"
-ENCODING = "encoding of text files, e.g. cp1252; auto: detect the encoding of each file (default utf-8)"
-QUERIES = (
-    "file of your own questions, to judge by: csv, tsv or jsonl with the field query, and text (the right text) or id "
-    "(the id of the right text, as hits show it)"
-)
-KEPT = (
-    "fields that hits show, e.g. id,title,url; the first field that is not the title is the id; none: no fields "
-    "(default: title, id and link, by usual names)"
-)
-SKIPPED = "with static:DIR, do not judge the model in DIR itself, because embedding all texts with it may take longest"
-STEMMER = "language whose word endings BM25 ignores, in the verdict and in searches (extra `search`; default: none)"
-GROUPED = (
-    "hold out all or none of the texts with the same value of this field, e.g. versions of a document; only for texts "
-    "with titles"
-)
-HELD_OUT = "fraction of the texts to hold out of training, for the verdict"
-UPDATED = (
-    "bring a finished DIR up to date with changed inputs: embed new texts, remove deleted ones; the model and the "
-    "verdict stay as they are"
-)
-SHORT = "drop texts of fewer tokens; only for texts without titles (default 16)"
-CHUNKS = (
-    "judge and embed texts in chunks of whole sentences, of at most N tokens (default: cut texts after the model's "
-    "maximum)"
-)
-PROMPTS = (
-    "name of the model's prompt before titles and texts; TITLES,TEXTS: two names; none: no prompt (default: as "
-    "encode_query and encode_document choose)"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapt(Options):
     """Options of `clearspan adapt`, and values that follow from them and from the inputs."""
 
-    overrides: Annotated[
-        tuple[str, ...], Flag("recipe keys to change, e.g. optimizer.learning_rate=2e-5", "key=value", positional=True)
-    ] = ()
-    inputs: Annotated[tuple[str, ...], Flag(INPUT, "GLOB", name="--input", many=True, path=True)]
-    output: Annotated[Path, Flag(OUTPUT, "DIR", output=True)]
-    fields: Annotated[tuple[str, ...], Flag(BOTH, "A,B", commas=True)] = ()
-    text_field: Annotated[str | None, Flag(ALONE, "NAME")] = None
-    text_per: Annotated[Literal["file", "line"], Flag("read each file, or each line, of plain text as one text")] = (
-        "file"
-    )
-    encoding: Annotated[str | None, Flag(ENCODING, "NAME")] = None
-    model: Annotated[str | None, Flag(WHICH, "DIR", path=True)] = None
-    prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
-    recipe: Annotated[str | None, Flag(RECIPE, "NAME-or-FILE", path=True)] = None
-    queries: Annotated[Path | None, Flag(QUERIES, "FILE")] = None
-    chunk_tokens: Annotated[int | None, Flag(CHUNKS, "N"), Ge(8)] = None
+    overrides: Annotated[tuple[str, ...], Flag("key=value", positional=True)] = ()
+    """Recipe keys to change, e.g. optimizer.learning_rate=2e-5."""
+    inputs: Annotated[tuple[str, ...], Flag("GLOB", name="--input", many=True, path=True)]
+    """Files, folders, or globs in quotes, with the texts: csv, jsonl, txt, parquet or tars."""
+    output: Annotated[Path, Flag("DIR", output=True)]
+    """Folder to write: a new or empty one, or the folder of an earlier call, which is continued."""
+    fields: Annotated[tuple[str, ...], Flag("A,B", commas=True)] = ()
+    """Fields or columns of the title and the text (default: by usual names, e.g. title,text or question,answer)."""
+    text_field: Annotated[str | None, Flag("NAME")] = None
+    """Field or column of texts without titles; titles in the inputs are then not used (default: text)."""
+    text_per: Annotated[Literal["file", "line"], Flag()] = "file"
+    """Read each file, or each line, of plain text as one text."""
+    encoding: Annotated[str | None, Flag("NAME")] = None
+    """Encoding of text files, e.g. cp1252; auto: detect the encoding of each file (default utf-8)."""
+    model: Annotated[str | None, Flag("DIR", path=True)] = None
+    """Folder of a sentence-transformers model to adapt, or static:DIR for a static encoder made of the model in DIR
+    (default: a static encoder from the texts alone).
+    """
+    prompt_name: Annotated[tuple[str, ...], Flag("NAME", commas=True)] = ()
+    """Name of the model's prompt before titles and texts; TITLES,TEXTS: two names; none: no prompt (default: as
+    encode_query and encode_document choose).
+    """
+    recipe: Annotated[str | None, Flag("NAME-or-FILE", path=True)] = None
+    """Recipe with a dataset `text`, by name or as a YAML file (default: chosen by the texts)."""
+    queries: Annotated[Path | None, Flag("FILE")] = None
+    """File of your own questions, to judge by: csv, tsv or jsonl with the field query, and text (the right text) or id
+    (the id of the right text, as hits show it).
+    """
+    chunk_tokens: Annotated[int | None, Flag("N"), Ge(8)] = None
+    """Judge and embed texts in chunks of whole sentences, of at most N tokens (default: cut texts after the model's
+    maximum).
+    """
     precision: Precision = AUTO
-    keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "A,B", commas=True)] = ()
-    skip_given: Annotated[bool, Flag(SKIPPED)] = False
-    holdout_fraction: Annotated[float, Flag(HELD_OUT, "F"), Gt(0), Lt(1)] = 0.1
-    group_field: Annotated[str | None, Flag(GROUPED, "NAME")] = None
-    min_tokens: Annotated[int | None, Flag(SHORT, "N"), Ge(1)] = None
-    update: Annotated[bool, Flag(UPDATED)] = False
-    stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
-    dry_run: Annotated[bool, Flag("print the commands of all steps, and run none of them")] = False
-    quiet: Annotated[bool, Flag("print only the commands and the verdict")] = False
+    """Precision of the transformer; auto: bf16 if the hardware computes in bf16, else fp32."""
+    keep_fields: Annotated[tuple[str, ...], Flag("A,B", commas=True)] = ()
+    """Fields that hits show, e.g. id,title,url; the first field that is not the title is the id; none: no fields
+    (default: title, id and link, by usual names).
+    """
+    skip_given: Annotated[bool, Flag()] = False
+    """With static:DIR, do not judge the model in DIR itself, because embedding all texts with it may take longest."""
+    holdout_fraction: Annotated[float, Flag("F"), Gt(0), Lt(1)] = 0.1
+    """Fraction of the texts to hold out of training, for the verdict."""
+    group_field: Annotated[str | None, Flag("NAME")] = None
+    """Hold out all or none of the texts with the same value of this field, e.g. versions of a document; only for texts
+    with titles.
+    """
+    min_tokens: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Drop texts of fewer tokens; only for texts without titles (default 16)."""
+    update: Annotated[bool, Flag()] = False
+    """Bring a finished DIR up to date with changed inputs: embed new texts, remove deleted ones; the model and the
+    verdict stay as they are.
+    """
+    stemmer: Annotated[str | None, Flag("LANGUAGE", choices=STEMMERS)] = None
+    """Language whose word endings BM25 ignores, in the verdict and in searches (extra `search`; default: none)."""
+    dry_run: Annotated[bool, Flag()] = False
+    """Print the commands of all steps, and run none of them."""
+    quiet: Annotated[bool, Flag()] = False
+    """Print only the commands and the verdict."""
 
     def check(self) -> None:
         """Raise UsageError for options that contradict each other or do not fit the texts."""

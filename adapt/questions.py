@@ -42,14 +42,18 @@ class Questions(Command):
     error_prefix: ClassVar[str] = "questions"
     expected: ClassVar[Errors] = (PipelineError, ValueError, OSError)
 
-    queries: Annotated[Path, Flag("csv, tsv or jsonl file with the fields query and text, or query and id", "FILE")]
-    inputs: Annotated[
-        tuple[str, ...], Flag("files of the texts, as for `clearspan adapt`", "GLOB", name="--input", path=True)
-    ]
-    output: Annotated[Path, Flag("file to write, with a query and its text on each line", "FILE")]
-    id_field: Annotated[str | None, Flag("field or column of a text's id", "NAME")] = None
-    text_field: Annotated[str | None, Flag("field or column of the text (default: text)", "NAME")] = None
-    encoding: Annotated[str | None, Flag("encoding of text files (default utf-8)", "NAME")] = None
+    queries: Annotated[Path, Flag("FILE")]
+    """Csv, tsv or jsonl file with the fields query and text, or query and id."""
+    inputs: Annotated[tuple[str, ...], Flag("GLOB", name="--input", path=True)]
+    """Files of the texts, as for `clearspan adapt`."""
+    output: Annotated[Path, Flag("FILE")]
+    """File to write, with a query and its text on each line."""
+    id_field: Annotated[str | None, Flag("NAME")] = None
+    """Field or column of a text's id."""
+    text_field: Annotated[str | None, Flag("NAME")] = None
+    """Field or column of the text (default: text)."""
+    encoding: Annotated[str | None, Flag("NAME")] = None
+    """Encoding of text files (default utf-8)."""
 
     def run(self) -> Result:
         """Write the questions and their texts to the file `output`."""

@@ -8,7 +8,8 @@ A command declares its options as fields, and does its work in `run`:
 
         example: ClassVar[str] = "clearspan compare runs/a runs/b"
         expected: ClassVar[Errors] = (DataError, OSError)
-        a: Annotated[Path, Flag("the first model's evaluation", "A", positional=True)]
+        a: Annotated[Path, Flag("A", positional=True)]
+        "The first model's evaluation."
 
         def run(self) -> Result: ...
 

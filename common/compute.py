@@ -30,7 +30,6 @@ CPU_TOKENS = 1024
 """Default of --batch-tokens on a CPU: the hidden states of a batch should fit into the caches."""
 LARGE_GPU_BYTES = 36 << 30
 """Memory of the smallest GPU that gets batches of LARGE_BATCH_TOKENS."""
-BATCH = "maximum number of tokens of a batch (default: 1024 on a CPU, 65536 on a GPU, 16384 if it has less than 36 GiB)"
 
 
 class Compute(NamedTuple):
@@ -53,11 +52,8 @@ class Compute(NamedTuple):
         return f"computed on {self.device} in {self.precision}"
 
 
-Device = Annotated[str, Flag("device to use: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu", "DEVICE")]
-Precision = Annotated[
-    str,
-    Flag("precision of the transformer; auto: bf16 if the hardware computes in bf16, else fp32", choices=PRECISIONS),
-]
+Device = Annotated[str, Flag("DEVICE")]
+Precision = Annotated[str, Flag(choices=PRECISIONS)]
 
 
 def check_device(device: str) -> str:

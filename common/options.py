@@ -1,6 +1,9 @@
 """Options of a command, declared once: the fields of a frozen dataclass are its flags, its help and its checks.
 
-    min_tokens: Annotated[int, Flag("drop shorter documents", "N"), Ge(1)] = 2048  ->  --min-tokens N
+    min_tokens: Annotated[int, Flag("N"), Ge(1)] = 2048    ->  --min-tokens N
+
+The docstring under the field is the help of the option.
+
 
 `parse` creates the dataclass from the words of a command line, `from_keywords` from a user's keyword arguments, and
 `words` writes keyword arguments as the words of a command line. `Options` checks types, limits and choices in any case.
@@ -11,8 +14,12 @@ A field without a `Flag` is no option of the command: a subclass drops an option
 """
 
 import argparse
+import ast
 import dataclasses
+import functools
+import inspect
 import itertools
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,16 +43,15 @@ class DefinitionError(UsageError):
 @dataclasses.dataclass(frozen=True)
 class Flag:
     """The option of a field on the command line. The field's type decides how a word is parsed; the field's default is
-    also the default of the option.
+    also the default of the option, and the docstring under the field its help. The default is appended to the help
+    unless the docstring contains the word "default"; in the docstring, `%(default)s` stands for it. The default of a
+    switch is appended only if the switch has both forms.
 
     A field that is a tuple gives an option that may be repeated, and a `Literal` gives its choices. A bool gives a
     switch: `--NAME` if the default is False, `--no-NAME`, which turns the field off, if the default is True.
 
     Attributes:
         metavar: the placeholder of the value in the help, e.g. N; None for argparse's placeholder.
-        help: a phrase for the help; the default is appended unless the phrase contains the word "default". The default
-            of a switch is appended only if the switch has both forms. In the phrase, `%(default)s` stands for the
-            default.
         name: the flag, if it differs from the field's name; "" if it does not.
         parse: function that returns the value of a word, or of each name if `commas` is set; its ValueError tells the
             user what is wrong. None to parse a word by the field's type.
@@ -61,11 +67,11 @@ class Flag:
             type `Path` is a path in any case, and so is the value of an option with `output`. An empty text may still
             be the default of an option that need not be given.
         output: whether the value names a folder to write, on this machine or an object store.
+        hidden: whether the help leaves out the option.
         rest: whether the field takes the words of a command line that are no option of the command. Without such a
             field, these words are an error.
     """
 
-    help: str
     metavar: str | None = None
     _: dataclasses.KW_ONLY
     name: str = ""
@@ -79,6 +85,7 @@ class Flag:
     required: bool = False
     path: bool = False
     output: bool = False
+    hidden: bool = False
     rest: bool = False
 
 
@@ -304,6 +311,41 @@ class Options:
                 raise ValueError(f"{field.option}: {twice[0]} is named twice")
 
 
+def documentation(cls: type) -> dict[str, str]:
+    """Return field -> the docstring under it, in one line, for the fields of a class and of its bases."""
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        texts |= _docstrings(base.__module__).get(base.__qualname__, {})
+    return texts
+
+
+@functools.cache
+def _docstrings(module: str) -> dict[str, dict[str, str]]:
+    """Return class -> field -> the docstring under it, for all classes of a module; {} if its source is missing."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError, KeyError):
+        return {}
+    return dict(_classes(tree, ""))
+
+
+def _classes(node: ast.AST, prefix: str) -> Iterator[tuple[str, dict[str, str]]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _classes(child, f"{prefix}{child.name}.<locals>.")
+        elif isinstance(child, ast.ClassDef):
+            texts = {}
+            for field, text in itertools.pairwise(child.body):
+                if (
+                    isinstance(field, ast.AnnAssign)
+                    and isinstance(text, ast.Expr)
+                    and isinstance(text.value, ast.Constant)
+                ):
+                    texts[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
+            yield f"{prefix}{child.name}", texts
+            yield from _classes(child, f"{prefix}{child.name}.")
+
+
 def add_fields(parser: argparse.ArgumentParser, cls: type[Options]) -> None:
     """Add the flags of a dataclass to a parser, required flags first.
 
@@ -328,11 +370,12 @@ def _argument(field: _Field) -> dict[str, Any]:
     flag, is_tuple = field.flag, field.is_tuple
     default = None if is_tuple or field.default is dataclasses.MISSING else field.default
     is_shown = flag.negatable or (default not in (None, "", ()) and not isinstance(default, bool))
-    is_shown = is_shown and "default" not in flag.help and flag.help != argparse.SUPPRESS
+    text = documentation(field.owner).get(field.name, "").removesuffix(".")
+    is_shown = is_shown and "default" not in text
     shown = ("on" if default else "off") if flag.negatable else str(default)
     # The default is written here because argparse has no default of a positional option while it parses the flags.
-    text = flag.help.replace("%(default)s", str(default)) + (f" (default {shown})" if is_shown else "")
-    given: dict[str, Any] = {"help": text.replace("%", "%%"), "default": default}
+    text = text.replace("%(default)s", str(default)) + (f" (default {shown})" if is_shown else "")
+    given: dict[str, Any] = {"help": argparse.SUPPRESS if flag.hidden else text.replace("%", "%%"), "default": default}
     if not flag.positional:
         given |= {"dest": field.name, "required": field.required}
     if field.type is bool:
@@ -582,5 +625,5 @@ def parse(cls: type[T], argv: Sequence[str] | None = None, **described: Any) -> 
         parser.error(str(error))
 
 
-Json = Annotated[bool, Flag("print JSON instead of text")]
-Quiet = Annotated[bool, Flag("show no progress bar")]
+Json = Annotated[bool, Flag()]
+Quiet = Annotated[bool, Flag()]

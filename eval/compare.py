@@ -206,12 +206,14 @@ class Compare(Command):
     notes: ClassVar[str] = _NOTES
     expected: ClassVar[Errors] = (DataError, OSError)
 
-    a: Annotated[Path, Flag("output folder of the first model's evaluation", "A", positional=True)]
-    b: Annotated[
-        Path, Flag("output folder of the second model's evaluation; differences are B - A", "B", positional=True)
-    ]
+    a: Annotated[Path, Flag("A", positional=True)]
+    """Output folder of the first model's evaluation."""
+    b: Annotated[Path, Flag("B", positional=True)]
+    """Output folder of the second model's evaluation; differences are B - A."""
     json: Json = False
+    """Print JSON instead of text."""
     quiet: Quiet = False
+    """Show no progress bar."""
 
     def run(self) -> Comparison:
         """Return the differences between the evaluations in the folders `a` and `b`."""

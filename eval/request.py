@@ -7,7 +7,7 @@ from typing import Annotated
 from annotated_types import Ge, Le, Lt
 
 from clearspan.common.compute import AUTO, Device, Precision
-from clearspan.common.encoder.cache import CACHE, folder_of
+from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.model_forms import HYBRID, model_value_error
@@ -44,56 +44,58 @@ def check_name(text: str) -> None:
 
 
 MODEL = "model to score, in one of the forms listed above; may be repeated"
-NAME = "name of a model in the results; if given, one for each --model, in the same order"
-DATA = "folder with the data of the tasks (see above), or with the dataset of --queries"
-PAIRS = "task of your own: csv or tsv file with two texts and a score in each row; may be repeated"
-PROMPTS = (
-    "name of the model's prompt before every text; QUERY,DOCUMENT: two names; none: no prompt (default: in retrieval "
-    "and heldout, as encode_query and encode_document choose; elsewhere the model's default prompt)"
-)
-BATCH = "maximum number of tokens of a forward pass (default: 16384; 65536 on a GPU of 36 GiB or more)"
-QUERIES = (
-    "file of your own questions, csv, tsv or jsonl with the fields query and text (the right text), which is ranked "
-    "among all texts of the dataset in --data"
-)
-WEIGHT = (
-    f"weight of the model in hybrid:DIR, 0 to 1 (default: {HYBRID_WEIGHT}; in heldout, the weight that is best on the "
-    "half that picks checkpoints)"
-)
-PROTOCOL = "the papers' settings (full), or faster settings for prototyping (fast)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions(Options):
     """The options of `clearspan eval`: the models to score, the tasks, and the settings of the evaluation."""
 
-    model: Annotated[tuple[str, ...], Flag(MODEL, "MODEL", parse=checking(check_model))]
-    output: Annotated[Path, Flag("folder for the results; created if missing", "DIR", output=True)]
-    name: Annotated[tuple[str, ...], Flag(NAME, parse=checking(check_name))] = ()
-    tasks: Annotated[
-        tuple[str, ...],
-        Flag("tasks to score, separated by commas (see above)", "LIST", commas=True, parse=checking(family)),
-    ] = ()
-    data: Annotated[Path | None, Flag(DATA, "DIR", parse=existing_folder)] = None
-    pairs: Annotated[tuple[Path, ...], Flag(PAIRS, "FILE.csv")] = ()
-    queries: Annotated[Path | None, Flag(QUERIES, "FILE")] = None
-    hybrid_weight: Annotated[float | None, Flag(WEIGHT, "W"), Ge(0), Le(1)] = None
-    protocol: Annotated[ProtocolName, Flag(PROTOCOL)] = "full"
-    seed: Annotated[
-        int,
-        Flag("random seed of folds and classifiers (default: %(default)s, as in SentEval)", "N"),
-        Ge(0),
-        Lt(1 << 31),
-    ] = 1111
+    model: Annotated[tuple[str, ...], Flag("MODEL", parse=checking(check_model))]
+    """Model to score, in one of the forms listed above; may be repeated."""
+    output: Annotated[Path, Flag("DIR", output=True)]
+    """Folder for the results; created if missing."""
+    name: Annotated[tuple[str, ...], Flag(parse=checking(check_name))] = ()
+    """Name of a model in the results; if given, one for each --model, in the same order."""
+    tasks: Annotated[tuple[str, ...], Flag("LIST", commas=True, parse=checking(family))] = ()
+    """Tasks to score, separated by commas (see above)."""
+    data: Annotated[Path | None, Flag("DIR", parse=existing_folder)] = None
+    """Folder with the data of the tasks (see above), or with the dataset of --queries."""
+    pairs: Annotated[tuple[Path, ...], Flag("FILE.csv")] = ()
+    """Task of your own: csv or tsv file with two texts and a score in each row; may be repeated."""
+    queries: Annotated[Path | None, Flag("FILE")] = None
+    """File of your own questions, csv, tsv or jsonl with the fields query and text (the right text), which is ranked
+    among all texts of the dataset in --data.
+    """
+    hybrid_weight: Annotated[float | None, Flag("W"), Ge(0), Le(1)] = None
+    """Weight of the model in hybrid:DIR, 0 to 1 (default: 0.7; in heldout, the weight that is best on the half that
+    picks checkpoints).
+    """
+    protocol: Annotated[ProtocolName, Flag()] = "full"
+    """The papers' settings (full), or faster settings for prototyping (fast)."""
+    seed: Annotated[int, Flag("N"), Ge(0), Lt(1 << 31)] = 1111
+    """Random seed of folds and classifiers (default: %(default)s, as in SentEval)."""
     pooling: Pooling = None
-    prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
+    """Pooling of a plain Hugging Face model (default mean)."""
+    prompt_name: Annotated[tuple[str, ...], Flag("NAME", commas=True)] = ()
+    """Name of the model's prompt before every text; QUERY,DOCUMENT: two names; none: no prompt (default: in retrieval
+    and heldout, as encode_query and encode_document choose; elsewhere the model's default prompt).
+    """
     precision: Precision = "fp32"
-    batch_tokens: Annotated[int | None, Flag(BATCH, "N"), Ge(1)] = None
+    """Precision of the transformer; auto: bf16 if the hardware computes in bf16, else fp32."""
+    batch_tokens: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Maximum number of tokens of a forward pass (default: 16384; 65536 on a GPU of 36 GiB or more)."""
     device: Device = AUTO
-    cache: Annotated[Path | None, Flag(CACHE, "DIR", output=True)] = None
-    allow_missing: Annotated[bool, Flag("exit with code 0 even if a file of published data lacks rows")] = False
+    """Device to use: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu."""
+    cache: Annotated[Path | None, Flag("DIR", output=True)] = None
+    """Folder that caches embeddings across runs; none: no cache (default: embeddings/ in CLEARSPAN_CACHE or
+    ~/.cache/clearspan).
+    """
+    allow_missing: Annotated[bool, Flag()] = False
+    """Exit with code 0 even if a file of published data lacks rows."""
     json: Json = False
+    """Print JSON instead of text."""
     quiet: Quiet = False
+    """Show no progress bar."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

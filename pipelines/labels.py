@@ -25,7 +25,6 @@ from clearspan.common.errors import PipelineError
 from clearspan.common.options import Flag, Options, checking, lines_in
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
 
-PATTERN = "regular expression that finds the class in a path: its first group, else its match (default: the folder)"
 PACKED = (*TARS, *COMPRESSED)
 """Extensions that are removed from a tar's name, one by one, to get the class of its members."""
 
@@ -55,22 +54,20 @@ class SelectionOptions(Options):
     """Options that say how the class of an image or audio clip is found, and which classes and files are selected.
 
     All classes and files are selected, unless `classes`, `per_class`, `top_classes` or `class_list` limits them.
-
-    Attributes:
-        label_pattern: the regular expression that finds the class in a file's path; None if the folder is the class.
     """
 
-    label_pattern: Annotated[
-        str | None,
-        Flag(PATTERN, "REGEX", parse=checking(check_pattern)),
-    ] = None
-    label_field: Annotated[str, Flag("field of the class in the .json files of a webdataset", "NAME")] = "label"
-    classes: Annotated[int | None, Flag("select N classes, by a hash of their names", "N"), Ge(1)] = None
-    per_class: Annotated[int | None, Flag("select M files of each class, by a hash of their names", "M"), Ge(1)] = None
-    top_classes: Annotated[int | None, Flag("select the N largest classes", "N"), Ge(1)] = None
-    class_list: Annotated[
-        Sequence[str] | None, Flag("select the classes in FILE, one per line", "FILE", parse=lines_in, path=True)
-    ] = None
+    label_pattern: Annotated[str | None, Flag("REGEX", parse=checking(check_pattern))] = None
+    """Regular expression that finds the class in a path: its first group, else its match (default: the folder)."""
+    label_field: Annotated[str, Flag("NAME")] = "label"
+    """Field of the class in the .json files of a webdataset."""
+    classes: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Select N classes, by a hash of their names."""
+    per_class: Annotated[int | None, Flag("M"), Ge(1)] = None
+    """Select M files of each class, by a hash of their names."""
+    top_classes: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Select the N largest classes."""
+    class_list: Annotated[Sequence[str] | None, Flag("FILE", parse=lines_in, path=True)] = None
+    """Select the classes in FILE, one per line."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -55,21 +55,21 @@ from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.shards.manifest import Reconciliation
 from clearspan.shards.quiet import quiet_beam
 
-HOLDOUT = "fraction of the examples to hold out of training, written to OUTPUT/validation"
-WORKERS = "number of processes on this machine (default: the number that is estimated to be fastest)"
-UNIT = "size of a work unit in bytes of input (default: by the kind of dataset)"
-LONGER = "count records of more than N bytes as bad (default: 64 MB; images 200 MB, audio 600 MB, embed 8 MB)"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(BeamOptions, CorpusOptions):
     """Options that every kind of dataset has (`clearspan KIND --help`)."""
 
-    limit: Annotated[int | None, Flag("keep only the first N examples", "N"), Ge(1)] = None
-    holdout_fraction: Annotated[float, Flag(HOLDOUT, "F"), Ge(0), Lt(1)] = 0.0
-    workers: Annotated[int | None, Flag(WORKERS, "N"), Ge(1)] = None
-    unit_bytes: Annotated[int | None, Flag(UNIT, "N"), Ge(1)] = None
-    max_document_bytes: Annotated[int | None, Flag(LONGER, "N"), Ge(1)] = None
+    limit: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Keep only the first N examples."""
+    holdout_fraction: Annotated[float, Flag("F"), Ge(0), Lt(1)] = 0.0
+    """Fraction of the examples to hold out of training, written to OUTPUT/validation."""
+    workers: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Number of processes on this machine (default: the number that is estimated to be fastest)."""
+    unit_bytes: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Size of a work unit in bytes of input (default: by the kind of dataset)."""
+    max_document_bytes: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Count records of more than N bytes as bad (default: 64 MB; images 200 MB, audio 600 MB, embed 8 MB)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,31 +10,23 @@ from clearspan.retrieval.collection import Collection
 from clearspan.retrieval.stemming import STEMMERS
 from clearspan.shards.command import StoreCommand
 
-FOLDER = "dataset that `embed` wrote, local or on gs:// or s3://, or the output folder of `adapt`"
-MODEL = "local folder of the model that made the vectors (default: the model that the folder of `adapt` names)"
-ALSO = "another collection, embedded with the same model, to search together with DIR; may be repeated"
-STEMMER = "language whose word endings BM25 ignores (extra `search`; default: none)"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollectionCommand(StoreCommand):
-    """Base class of the commands `search` and `serve`.
+    """Base class of the commands `search` and `serve`."""
 
-    Attributes:
-        folder: the collection to search: the folder of a dataset of vectors, or an output folder of `adapt`.
-        model: the folder of the model that made the vectors; None for the model that the collection names.
-        also: the folders of further collections, which are searched together with `folder`.
-        stemmer: the language whose word endings BM25 ignores; None: the language that the collection names, if any.
-        device: the device that embeds the queries.
-        quiet: if true, no progress bars are shown.
-    """
-
-    folder: Annotated[str, Flag(FOLDER, "DIR", positional=True, path=True)]
-    model: Annotated[str | None, Flag(MODEL, "DIR", path=True)] = None
-    also: Annotated[tuple[str, ...], Flag(ALSO, "DIR", path=True)] = ()
-    stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
+    folder: Annotated[str, Flag("DIR", positional=True, path=True)]
+    """Dataset that `embed` wrote, local or on gs:// or s3://, or the output folder of `adapt`."""
+    model: Annotated[str | None, Flag("DIR", path=True)] = None
+    """Local folder of the model that made the vectors (default: the model that the folder of `adapt` names)."""
+    also: Annotated[tuple[str, ...], Flag("DIR", path=True)] = ()
+    """Another collection, embedded with the same model, to search together with DIR; may be repeated."""
+    stemmer: Annotated[str | None, Flag("LANGUAGE", choices=STEMMERS)] = None
+    """Language whose word endings BM25 ignores (extra `search`; default: none)."""
     device: Device = AUTO
+    """Device to use: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu."""
     quiet: Quiet = False
+    """Show no progress bar."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

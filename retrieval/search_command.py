@@ -19,7 +19,7 @@ from clearspan.common import plugins, terminal
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.command import Result
 from clearspan.common.compute import Compute
-from clearspan.common.encoder.prompts import PROMPT, QUERY, Prompts, quoted_prompt
+from clearspan.common.encoder.prompts import QUERY, Prompts, quoted_prompt
 from clearspan.common.flags import as_printed
 from clearspan.common.options import Flag, Json
 from clearspan.common.queries import Query, read_queries
@@ -36,33 +36,11 @@ INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
 """Choices of --index, and the parts that search them."""
 WIDTH = 300
 """Number of characters of a text that are printed; JSON holds all of it."""
-QUERIES = (
-    "file of queries: one per line, or csv, tsv or jsonl with the field query and, to print the rank of the right "
-    "text, text or id"
-)
-WHERE = "search only texts whose stored fields meet a condition, e.g. \"year > 2020 and lang = 'de'\""
-APPROXIMATE = "search with an approximate index, which is built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
-BESIDE = (
-    "combine the model with BM25, which needs stored texts. W: weight of the model, from 0 (BM25 alone) to 1; without "
-    f"W {HYBRID_WEIGHT} (default: the weight that the folder of `adapt` names, else the model alone)"
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search(CollectionCommand):
-    """The command `search`: finds, for each query, the texts of the collections that match it best.
-
-    Attributes:
-        words, query, queries: queries from the positional arguments, from `--query`, and from a file. All are searched.
-        prompt_name: the name of the model's prompt to put before each query; None for the prompt that the collection
-            names, or for the model's query prompt if it names none.
-        where: a condition on the stored fields that hits must fulfill, such as "year > 2020"; None for no condition.
-        top: the number of hits of each query.
-        index: the library of the approximate index to search; None for an exact search.
-        hybrid: the weight of the model's score when it is combined with BM25, 0 to 1; None for the weight that the
-            collection names. If the collection names none, the model searches without BM25.
-        json: if true, the result is printed as JSON.
-    """
+    """The command `search`: finds, for each query, the texts of the collections that match it best."""
 
     summary: ClassVar[str] = COMMANDS["search"].summary
     description: ClassVar[str] = (
@@ -70,15 +48,28 @@ class Search(CollectionCommand):
     )
     example: ClassVar[str] = 'clearspan search data/vectors "How do owls hunt?" --model runs/mine/model --top 5'
 
-    words: Annotated[tuple[str, ...], Flag("texts to search for, each in quotes", "QUERY", positional=True)] = ()
-    query: Annotated[tuple[str, ...], Flag("text to search for; may be repeated", "TEXT")] = ()
-    queries: Annotated[Sequence[Query], Flag(QUERIES, "FILE", parse=read_queries, path=True)] = ()
-    prompt_name: Annotated[str | None, Flag(PROMPT.format("query", QUERY), "NAME")] = None
-    where: Annotated[str | None, Flag(WHERE, "CONDITION")] = None
-    top: Annotated[int, Flag("number of hits of each query", "N"), Ge(1)] = 10
-    index: Annotated[str | None, Flag(APPROXIMATE, choices=tuple(INDEXES))] = None
-    hybrid: Annotated[float | None, Flag(BESIDE, "W", const=HYBRID_WEIGHT), Ge(0), Le(1)] = None
+    words: Annotated[tuple[str, ...], Flag("QUERY", positional=True)] = ()
+    """Texts to search for, each in quotes."""
+    query: Annotated[tuple[str, ...], Flag("TEXT")] = ()
+    """Text to search for; may be repeated."""
+    queries: Annotated[Sequence[Query], Flag("FILE", parse=read_queries, path=True)] = ()
+    """File of queries: one per line, or csv, tsv or jsonl with the field query and, to print the rank of the right
+    text, text or id.
+    """
+    prompt_name: Annotated[str | None, Flag("NAME")] = None
+    """Name of the model's prompt before each query; none: no prompt (default: as encode_query chooses)."""
+    where: Annotated[str | None, Flag("CONDITION")] = None
+    """Search only texts whose stored fields meet a condition, e.g. "year > 2020 and lang = 'de'"."""
+    top: Annotated[int, Flag("N"), Ge(1)] = 10
+    """Number of hits of each query."""
+    index: Annotated[str | None, Flag(choices=tuple(INDEXES))] = None
+    """Search with an approximate index, which is built once and kept in CLEARSPAN_CACHE (extra `faiss`)."""
+    hybrid: Annotated[float | None, Flag("W", const=HYBRID_WEIGHT), Ge(0), Le(1)] = None
+    """Combine the model with BM25, which needs stored texts. W: weight of the model, from 0 (BM25 alone) to 1; without
+    W 0.7 (default: the weight that the folder of `adapt` names, else the model alone).
+    """
     json: Json = False
+    """Print JSON instead of text."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

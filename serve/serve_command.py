@@ -16,25 +16,11 @@ from clearspan.common.command import Result
 from clearspan.common.errors import check_extra
 from clearspan.common.options import Flag
 from clearspan.retrieval.collection_command import CollectionCommand
-from clearspan.retrieval.hybrid import HYBRID_WEIGHT
-
-WEIGHT = (
-    "initial weight of the model with BM25, 0 to 1 (default: the weight that the folder of `adapt` names, else "
-    f"{HYBRID_WEIGHT})"
-)
-HOST = "address to listen on; with any other than 127.0.0.1, other machines can read the collection"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Serve(CollectionCommand):
-    """The command `serve`: serves a page and a JSON API that search collections.
-
-    Attributes:
-        weight: the initial weight of the model in the combined search, 0 to 1; BM25 has 1 - weight. None for the weight
-            that the collection names, or for HYBRID_WEIGHT (0.7) if it names 0, 1 or no weight.
-        host: the address to listen on.
-        port: the port to listen on; 0 for any free port.
-    """
+    """The command `serve`: serves a page and a JSON API that search collections."""
 
     summary: ClassVar[str] = COMMANDS["serve"].summary
     description: ClassVar[str] = (
@@ -43,9 +29,13 @@ class Serve(CollectionCommand):
     )
     example: ClassVar[str] = "clearspan serve data/vectors --model runs/mine/model"
 
-    weight: Annotated[float | None, Flag(WEIGHT, "W"), Ge(0), Le(1)] = None
-    host: Annotated[str, Flag(HOST, "HOST")] = "127.0.0.1"
-    port: Annotated[int, Flag("port of the page; 0: any free port", "PORT"), Ge(0), Le(65535)] = 8765
+    weight: Annotated[float | None, Flag("W"), Ge(0), Le(1)] = None
+    """Initial weight of the model with BM25, 0 to 1 (default: the weight that the folder of `adapt` names, else 0.7).
+    """
+    host: Annotated[str, Flag("HOST")] = "127.0.0.1"
+    """Address to listen on; with any other than 127.0.0.1, other machines can read the collection."""
+    port: Annotated[int, Flag("PORT"), Ge(0), Le(65535)] = 8765
+    """Port of the page; 0: any free port."""
 
     def run(self) -> "ServeSummary":
         """Serve the page until Ctrl-C.

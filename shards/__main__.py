@@ -42,8 +42,10 @@ class OfDataset(Command):
     error_prefix: ClassVar[str] = "shards"
     expected: ClassVar[Errors] = (ManifestError, reader.ShardError, OSError)
 
-    folder: Annotated[str, Flag("folder of the dataset, local or on gs:// or s3://", "DIR", positional=True, path=True)]
+    folder: Annotated[str, Flag("DIR", positional=True, path=True)]
+    """Folder of the dataset, local or on gs:// or s3://."""
     json: Json = False
+    """Print JSON instead of text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,7 @@ class Verify(OfDataset):
     summary: ClassVar[str] = "Read and check the whole dataset; exit with code 1 if there are problems."
 
     quiet: Quiet = False
+    """Show no progress bar."""
 
     def run(self) -> Result:
         problems = verification.verify(self.folder, self.quiet)
@@ -78,8 +81,10 @@ class Cat(OfDataset):
 
     summary: ClassVar[str] = "Print the first examples as text."
 
-    limit: Annotated[int, Flag("number of examples to print", "N"), Ge(1)] = 5
-    width: Annotated[int, Flag("maximum number of characters to print of a text; 0: no maximum", "N"), Ge(0)] = 300
+    limit: Annotated[int, Flag("N"), Ge(1)] = 5
+    """Number of examples to print."""
+    width: Annotated[int, Flag("N"), Ge(0)] = 300
+    """Maximum number of characters to print of a text; 0: no maximum."""
 
     def run(self) -> Result:
         """Print the first examples, each as soon as it is read, since all of them together may not fit into memory."""
@@ -110,8 +115,10 @@ class ParquetExport(OfDataset):
 
     summary: ClassVar[str] = "Write each shard as a Parquet file, e.g. for pandas, DuckDB, datasets or LanceDB."
 
-    output: Annotated[Path, Flag("local folder to write, new or empty", "OUT", positional=True, output=True)]
+    output: Annotated[Path, Flag("OUT", positional=True, output=True)]
+    """Local folder to write, new or empty."""
     quiet: Quiet = False
+    """Show no progress bar."""
 
     def run(self) -> Result:
         export.export(self.folder, self.output, self.quiet)

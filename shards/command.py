@@ -26,15 +26,14 @@ PREFIX = "pipelines"
 """The beginning of error lines, whichever command of `pipelines` runs."""
 EXPECTED = (PipelineError, ManifestError, ShardError, OSError)
 """Errors that a user or a disk can cause, shown as one line. A different exception is a bug and keeps its traceback."""
-OUTPUT = "folder to write: a new or empty one, or the folder of an unfinished run, which is continued"
-"""Help of the option `--output`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamOptions(Options):
     """Options of Beam, as words of a command line, e.g. ("--runner=FlinkRunner", "--parallelism=4")."""
 
-    beam: Annotated[tuple[str, ...], Flag("options of Beam", rest=True)] = ()
+    beam: Annotated[tuple[str, ...], Flag(rest=True)] = ()
+    """Options of Beam."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -160,17 +160,28 @@ def test_an_option_that_names_a_file_or_a_folder_cannot_be_empty() -> None:
 class Bake(Options):
     """Options of every form."""
 
-    recipe: Annotated[Path, Flag("the recipe", "FILE", positional=True)]
-    eggs: Annotated[int, Flag("how many (default %(default)s)", "N"), Ge(1)] = 2
-    share: Annotated[float | None, Flag("of sugar", "P"), Gt(0), Lt(1)] = None
-    fruits: Annotated[tuple[str, ...], Flag("names", "A,B", commas=True, parse=str.title)] = ()
-    tins: Annotated[tuple[Path, ...], Flag("may be repeated", "DIR", name="--tin")] = ()
-    oven: Annotated[str, Flag("which", choices=("gas", "wood"))] = "gas"
-    butter: Annotated[bool, Flag("none of it")] = True
-    salt: Annotated[bool, Flag("a pinch", negatable=True)] = True
-    glaze: Annotated[str | None, Flag("of sugar, if no other is named", "NAME", const="sugar")] = None
-    pantry: Annotated[tuple[str, ...], Flag("where the rest is", "SHELVES", path=True)] = ()
-    notes: Annotated[str, Flag("where to read more; none by default", "BOOK", path=True)] = ""
+    recipe: Annotated[Path, Flag("FILE", positional=True)]
+    """The recipe."""
+    eggs: Annotated[int, Flag("N"), Ge(1)] = 2
+    """How many (default %(default)s)."""
+    share: Annotated[float | None, Flag("P"), Gt(0), Lt(1)] = None
+    """Of sugar."""
+    fruits: Annotated[tuple[str, ...], Flag("A,B", commas=True, parse=str.title)] = ()
+    """Names."""
+    tins: Annotated[tuple[Path, ...], Flag("DIR", name="--tin")] = ()
+    """May be repeated."""
+    oven: Annotated[str, Flag(choices=("gas", "wood"))] = "gas"
+    """Which."""
+    butter: Annotated[bool, Flag()] = True
+    """None of it."""
+    salt: Annotated[bool, Flag(negatable=True)] = True
+    """A pinch."""
+    glaze: Annotated[str | None, Flag("NAME", const="sugar")] = None
+    """Of sugar, if no other is named."""
+    pantry: Annotated[tuple[str, ...], Flag("SHELVES", path=True)] = ()
+    """Where the rest is."""
+    notes: Annotated[str, Flag("BOOK", path=True)] = ""
+    """Where to read more; none by default."""
     hidden: str = "not an option"
 
     def __post_init__(self) -> None:

@@ -29,13 +29,6 @@ clearspan distill --model all-MiniLM-L6-v2 --shards data/documents --random-dims
 """
 
 
-TOKENIZER = "tokenizer.json, or the folder that holds it, instead of --model: all vectors are random"
-OUTPUT = "folder to write: a new one, or an export that has not been changed"
-SHARDS = "datasets of text in which to count the tokens, for their weights"
-DIMS = "number of dimensions in total (default: the encoder's + --random-dims)"
-RANDOM = "number of random dimensions to add; they keep apart words that the encoder embeds alike"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Distill(Command):
     """The command `distill`: makes a static encoder without training."""
@@ -44,12 +37,18 @@ class Distill(Command):
     example: ClassVar[str] = EXAMPLE
     remedy: ClassVar[str] = "run it again"
 
-    model: Annotated[Path | None, Flag("local folder of the encoder", "DIR")] = None
-    tokenizer: Annotated[Path | None, Flag(TOKENIZER, "PATH")] = None
-    output: Annotated[Path, Flag(OUTPUT, "DIR", output=True)]
-    shards: Annotated[tuple[str, ...], Flag(SHARDS, "DIR", many=True, path=True)] = ()
-    dims: Annotated[int | None, Flag(DIMS, "N"), Ge(1)] = None
-    random_dims: Annotated[int, Flag(RANDOM, "N"), Ge(0)] = 0
+    model: Annotated[Path | None, Flag("DIR")] = None
+    """Local folder of the encoder."""
+    tokenizer: Annotated[Path | None, Flag("PATH")] = None
+    """Tokenizer.json, or the folder that holds it, instead of --model: all vectors are random."""
+    output: Annotated[Path, Flag("DIR", output=True)]
+    """Folder to write: a new one, or an export that has not been changed."""
+    shards: Annotated[tuple[str, ...], Flag("DIR", many=True, path=True)] = ()
+    """Datasets of text in which to count the tokens, for their weights."""
+    dims: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Number of dimensions in total (default: the encoder's + --random-dims)."""
+    random_dims: Annotated[int, Flag("N"), Ge(0)] = 0
+    """Number of random dimensions to add; they keep apart words that the encoder embeds alike."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -339,20 +339,12 @@ class Export(Command):
     example: ClassVar[str] = EXAMPLE
     remedy: ClassVar[str] = "run it again"
 
-    of_run: Annotated[Path, Flag("folder of the run", "RUN_DIR", positional=True)]
-    out: Annotated[
-        Path,
-        Flag(
-            "folder to write: a new one, or an export that has not been changed",
-            "OUT_DIR",
-            positional=True,
-            output=True,
-        ),
-    ]
-    checkpoint: Annotated[
-        Literal["best", "last"] | None,
-        Flag("checkpoint to write (default: best if the run has a best checkpoint, else last)"),
-    ] = None
+    of_run: Annotated[Path, Flag("RUN_DIR", positional=True)]
+    """Folder of the run."""
+    out: Annotated[Path, Flag("OUT_DIR", positional=True, output=True)]
+    """Folder to write: a new one, or an export that has not been changed."""
+    checkpoint: Annotated[Literal["best", "last"] | None, Flag()] = None
+    """Checkpoint to write (default: best if the run has a best checkpoint, else last)."""
 
     def run(self) -> Result:
         """Write the model folder `out`; return a line about it for the user."""

@@ -68,17 +68,19 @@ class LauncherOptions(Options):
 class TrainOptions(Options):
     """Options of the command `train`. Its launcher passes them on, except for `list`, to the process of each rank."""
 
-    overrides: Annotated[
-        tuple[str, ...],
-        Flag("recipe keys to change, e.g. data.text.batch_size=32", "key=value", positional=True),
-    ] = ()
-    recipe: Annotated[
-        str, Flag("name of a recipe (see --list), or a YAML file of your own", "NAME-or-FILE", path=True)
-    ] = ""
-    list: Annotated[bool, Flag("list the recipes, and exit")] = False
-    resume: Annotated[bool, Flag(RESUME)] = False
-    dry_run: Annotated[bool, Flag(DRY_RUN)] = False
-    quiet: Annotated[bool, Flag("show no progress bar, and print no metrics")] = False
+    overrides: Annotated[tuple[str, ...], Flag("key=value", positional=True)] = ()
+    """Recipe keys to change, e.g. data.text.batch_size=32."""
+    recipe: Annotated[str, Flag("NAME-or-FILE", path=True)] = ""
+    """Name of a recipe (see --list), or a YAML file of your own."""
+    list: Annotated[bool, Flag()] = False
+    """List the recipes, and exit."""
+    resume: Annotated[bool, Flag()] = False
+    """Continue from the last complete checkpoint in the output folder; without a checkpoint, start from the beginning.
+    """
+    dry_run: Annotated[bool, Flag()] = False
+    """Check everything; print the recipe, parameters, device, data, token budget and memory; do not train."""
+    quiet: Annotated[bool, Flag()] = False
+    """Show no progress bar, and print no metrics."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,7 +7,6 @@ and exits with code 130. `--dry-run` makes all checks that precede the first ste
 cost of the run, and does not train.
 """
 
-import argparse
 import contextlib
 import os
 import sys
@@ -35,12 +34,7 @@ clearspan train --recipe declutr-base data.text.path=data/train output=runs/try 
 
 @dataclass(frozen=True, kw_only=True)
 class RankCommand(TrainOptions, Command):
-    """The command `deepspeed train/run.py`, which trains as one rank; the launcher starts it once for each device.
-
-    Attributes:
-        local_rank: the index of the rank among the ranks on its machine. The launcher passes it, but it is not used
-            here.
-    """
+    """The command `deepspeed train/run.py`, which trains as one rank; the launcher starts it once for each device."""
 
     prog: ClassVar[str] = "deepspeed train/run.py"
     error_prefix: ClassVar[str] = PREFIX
@@ -48,7 +42,7 @@ class RankCommand(TrainOptions, Command):
     expected: ClassVar[Errors] = ()
     remedy: ClassVar[str] = continue_with("resume", "run it again, with --resume if a checkpoint is there")
 
-    local_rank: Annotated[int, Flag(argparse.SUPPRESS, name="--local_rank")] = 0
+    local_rank: Annotated[int, Flag(name="--local_rank", hidden=True)] = 0
 
     def run(self) -> Result:
         """Train as one rank, or list the recipes if the option `list` is set.

@@ -27,10 +27,6 @@ from clearspan.common.progress import counted
 from clearspan.common.terminal import one_line, warn
 
 NO_CACHE = Path("none")
-CACHE = (
-    "folder that caches embeddings across runs; none: no cache (default: embeddings/ in CLEARSPAN_CACHE or "
-    "~/.cache/clearspan)"
-)
 """Help text of `--cache`."""
 Rows = NDArray[np.float32]
 Hashes = NDArray[np.uint64]

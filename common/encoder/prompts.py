@@ -31,8 +31,6 @@ OF_DOCUMENTS = ("document", "passage", "corpus")
 """Words that the name of a prompt for documents may contain."""
 NONE = "none"
 """Name that stands for no prompt."""
-PROMPT = "name of the model's prompt before each {0}; none: no prompt (default: as encode_{1} chooses)"
-"""Help of an option that names a prompt, for the noun of a text and the text's side."""
 
 
 class Sides(NamedTuple):

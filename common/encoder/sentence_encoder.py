@@ -16,7 +16,7 @@ from clearspan.common.encoder.prompts import DOCUMENT, OTHER, QUERY, Prompts, Si
 from clearspan.common.model_folder import EncoderError, model_name, refusing
 from clearspan.common.options import Flag
 
-Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face model (default mean)", choices=OF_PLAIN_FOLDER)]
+Pooling = Annotated[str | None, Flag(choices=OF_PLAIN_FOLDER)]
 """The option `--pooling` for a plain Hugging Face folder; `common.encoder.library_pooling` defines the poolings."""
 SPECIAL_TOKENS = {"special tokens": "text"}
 """Part of a fingerprint: special tokens that a text spells out are read as text, unless a prompt spells out one."""

@@ -32,9 +32,12 @@ class Data(Command):
     notes: ClassVar[str] = _NOTES
     expected: ClassVar[Errors] = (DataError, OSError)
 
-    what: Annotated[str, Flag("the action: check the data in DIR", "check", positional=True, choices=("check",))]
-    data: Annotated[Path, Flag("folder of the data", "DIR", positional=True, parse=existing_folder)]
+    what: Annotated[str, Flag("check", positional=True, choices=("check",))]
+    """The action: check the data in DIR."""
+    data: Annotated[Path, Flag("DIR", positional=True, parse=existing_folder)]
+    """Folder of the data."""
     json: Json = False
+    """Print JSON instead of text."""
 
     def run(self) -> Result:
         """Check each data set, and return a table of their states.

@@ -36,14 +36,16 @@ class Tables(Command):
     notes: ClassVar[str] = _NOTES
     expected: ClassVar[Errors] = (DataError, OSError)
 
-    name: Annotated[str | None, Flag("name of the table (see --list)", "NAME", positional=True)] = None
-    results: Annotated[
-        tuple[Path, ...],
-        Flag("a results.json, its folder, or a folder with a subfolder for each model", "RESULTS", positional=True),
-    ] = ()
-    list: Annotated[bool, Flag("print the names of all tables")] = False
-    format: Annotated[str, Flag("format of the printed table", choices=tuple(FORMATS))] = "text"
+    name: Annotated[str | None, Flag("NAME", positional=True)] = None
+    """Name of the table (see --list)."""
+    results: Annotated[tuple[Path, ...], Flag("RESULTS", positional=True)] = ()
+    """A results.json, its folder, or a folder with a subfolder for each model."""
+    list: Annotated[bool, Flag()] = False
+    """Print the names of all tables."""
+    format: Annotated[str, Flag(choices=tuple(FORMATS))] = "text"
+    """Format of the printed table."""
     json: Json = False
+    """Print JSON instead of text."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,9 +27,12 @@ class Longest(Command):
     description: ClassVar[str] = "Print the examples of a dataset with the most tokens."
     expected: ClassVar[Errors] = (ShardError, ManifestError, OSError)
 
-    folder: Annotated[str, Flag("the dataset's folder", "DIR", positional=True, path=True)]
-    top: Annotated[int, Flag("how many examples", "N"), Ge(1)] = 5
+    folder: Annotated[str, Flag("DIR", positional=True, path=True)]
+    """The dataset's folder."""
+    top: Annotated[int, Flag("N"), Ge(1)] = 5
+    """How many examples."""
     json: Json = False
+    """Print JSON instead of text."""
 
     def run(self) -> Result:
         rows = (row for batch in Dataset(self.folder) for row in batch.select(["id", "tokens"]).to_pylist())

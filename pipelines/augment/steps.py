@@ -47,19 +47,20 @@ class Proportions(Options):
     that a step changes. The defaults are the values of the CLEAR paper (section 4.1).
     """
 
-    unit: Annotated[str, Flag("what del-word, del-span and reorder delete or move", choices=UNITS)] = "token"
-    del_word: Annotated[float, Flag("fraction of a sentence's units that del-word deletes", "P"), Gt(0), Le(1)] = 0.7
-    del_spans: Annotated[int, Flag("number of spans that del-span deletes", "N"), Ge(1)] = 5
-    del_span: Annotated[
-        float, Flag("length of each span of del-span, as a fraction of the sentence", "P"), Gt(0), Le(1)
-    ] = 0.05
-    reorder_pairs: Annotated[int, Flag("number of pairs of spans that reorder swaps", "N"), Ge(1)] = 5
-    reorder_span: Annotated[
-        float, Flag("length of each span of reorder, as a fraction of the sentence", "P"), Gt(0), Le(1)
-    ] = 0.05
-    subs: Annotated[float, Flag("fraction of a sentence's words that subs replaces by synonyms", "P"), Gt(0), Le(1)] = (
-        0.3
-    )
+    unit: Annotated[str, Flag(choices=UNITS)] = "token"
+    """What del-word, del-span and reorder delete or move."""
+    del_word: Annotated[float, Flag("P"), Gt(0), Le(1)] = 0.7
+    """Fraction of a sentence's units that del-word deletes."""
+    del_spans: Annotated[int, Flag("N"), Ge(1)] = 5
+    """Number of spans that del-span deletes."""
+    del_span: Annotated[float, Flag("P"), Gt(0), Le(1)] = 0.05
+    """Length of each span of del-span, as a fraction of the sentence."""
+    reorder_pairs: Annotated[int, Flag("N"), Ge(1)] = 5
+    """Number of pairs of spans that reorder swaps."""
+    reorder_span: Annotated[float, Flag("P"), Gt(0), Le(1)] = 0.05
+    """Length of each span of reorder, as a fraction of the sentence."""
+    subs: Annotated[float, Flag("P"), Gt(0), Le(1)] = 0.3
+    """Fraction of a sentence's words that subs replaces by synonyms."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,10 +23,7 @@ from annotated_types import Ge, Le
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.records import MAX_BYTES, Inputs, ReadOptions, Record
-from clearspan.shards.command import OUTPUT
 from clearspan.shards.manifest import FILES_FOLDER, numbered
-
-BAD = "fail if a larger fraction of the records is bad, 0 to 1"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,14 +32,18 @@ class CorpusOptions(Options):
     prints.
     """
 
-    inputs: Annotated[
-        tuple[str, ...], Flag("input files, folders, or globs in quotes", "GLOB", name="--input", many=True, path=True)
-    ]
-    output: Annotated[str, Flag(OUTPUT, "DIR", output=True)]
-    max_bad_fraction: Annotated[float, Flag(BAD, "X"), Ge(0), Le(1)] = 0.001
-    skip_unknown: Annotated[bool, Flag("skip files of unknown types in folders and globs, instead of failing")] = False
+    inputs: Annotated[tuple[str, ...], Flag("GLOB", name="--input", many=True, path=True)]
+    """Input files, folders, or globs in quotes."""
+    output: Annotated[str, Flag("DIR", output=True)]
+    """Folder to write: a new or empty one, or the folder of an unfinished run, which is continued."""
+    max_bad_fraction: Annotated[float, Flag("X"), Ge(0), Le(1)] = 0.001
+    """Fail if a larger fraction of the records is bad, 0 to 1."""
+    skip_unknown: Annotated[bool, Flag()] = False
+    """Skip files of unknown types in folders and globs, instead of failing."""
     quiet: Quiet = False
+    """Show no progress bar."""
     json: Json = False
+    """Print JSON instead of text."""
 
 
 def advice_for(reason: str) -> str:
@@ -77,9 +78,8 @@ class Worker(Protocol):
         """
 
 
-UPDATED = "bring a finished OUTPUT up to date with changed inputs: embed new texts, remove deleted ones"
-Update = Annotated[bool, Flag(UPDATED)]
-Dedup = Annotated[bool, Flag("drop duplicates: keep only the first of equal examples", negatable=True)]
+Update = Annotated[bool, Flag()]
+Dedup = Annotated[bool, Flag(negatable=True)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,16 +25,17 @@ from clearspan.pipelines.records import Inputs, ReadOptions
 from clearspan.shards.layouts import array_column
 from clearspan.shards.schema import MEL_BINS, schema
 
-LONG = "whether to cut a longer clip after its first --frames, or split it into several examples"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audio(Builder):
     """Builder of the kind `audio`: log-mel spectrograms of labeled clips."""
 
-    frames: Annotated[int, Flag("maximum length of an example, in frames of 10 ms", "N"), Ge(1), Le(100_000)] = 1024
-    long: Annotated[Literal["cut", "split"], Flag(LONG)] = "cut"
+    frames: Annotated[int, Flag("N"), Ge(1), Le(100000)] = 1024
+    """Maximum length of an example, in frames of 10 ms."""
+    long: Annotated[Literal["cut", "split"], Flag()] = "cut"
+    """Whether to cut a longer clip after its first --frames, or split it into several examples."""
     dedup: Dedup = False
+    """Drop duplicates: keep only the first of equal examples."""
     selection: SelectionOptions = dataclasses.field(default_factory=SelectionOptions)
 
     name: ClassVar[str] = "audio"

@@ -31,13 +31,16 @@ from clearspan.pipelines.text.filters import Filter, FilteredText, LanguageOptio
 class Documents(Builder):
     """Builder of the kind `documents`: long texts."""
 
-    min_tokens: Annotated[
-        int, Flag("drop documents of fewer tokens (default 2048, as in DeCLUTR; for short texts, use 16)", "N"), Ge(1)
-    ] = 2048
-    max_tokens: Annotated[int | None, Flag("drop documents of more tokens (default: no limit)", "N")] = None
+    min_tokens: Annotated[int, Flag("N"), Ge(1)] = 2048
+    """Drop documents of fewer tokens (default 2048, as in DeCLUTR; for short texts, use 16)."""
+    max_tokens: Annotated[int | None, Flag("N")] = None
+    """Drop documents of more tokens (default: no limit)."""
     whitespace: Whitespace = "keep"
+    """Keep whitespace as it is, or collapse each run of whitespace to one space."""
     dedup: Dedup = False
+    """Drop duplicates: keep only the first of equal examples."""
     near_dedup: NearDedup = None
+    """Drop near-duplicates: examples whose Jaccard similarity to an earlier one is at least S (0.5 to 1, e.g. 0.8)."""
     texts: TextOptions = dataclasses.field(default_factory=TextOptions)
     files: FileOptions = dataclasses.field(default_factory=FileOptions)
     steps: TextSteps = dataclasses.field(default_factory=TextSteps)

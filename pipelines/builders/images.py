@@ -32,10 +32,10 @@ class Images(Builder):
         rate: the number of input bytes that one process handles per second.
     """
 
-    size: Annotated[int, Flag("scale larger images down so that the short side has N pixels", "N"), Ge(8), Le(4096)] = (
-        256
-    )
+    size: Annotated[int, Flag("N"), Ge(8), Le(4096)] = 256
+    """Scale larger images down so that the short side has N pixels."""
     dedup: Dedup = False
+    """Drop duplicates: keep only the first of equal examples."""
     selection: SelectionOptions = dataclasses.field(default_factory=SelectionOptions)
 
     name: ClassVar[str] = "images"

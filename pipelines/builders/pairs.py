@@ -50,28 +50,30 @@ STRUCTURES = ("headings", "sentences")
 MISSING, EQUAL, WITHOUT_PAIR = "missing_field", "equal_texts", "no_pair"
 
 
-FIELDS = "the two fields of a pair (default: a title and a text under usual names, e.g. title,text or question,answer)"
-PARTS = "pair parts of each text instead of two fields: a heading with its section, or a sentence with its passage"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pairs(Builder):
     """Builder of pairs of two fields of each record, or, with `structure`, of two parts of each text.
 
     Attributes:
-        fields: the names of the two fields; None to take the title and the text of each record, which are then found by
-            their usual names (USUAL), in the order in which these are listed.
         texts: where the texts are, with `structure`.
     """
 
-    fields: Annotated[tuple[str, ...] | None, Flag(FIELDS, "A,B", commas=True)] = None
-    structure: Annotated[str | None, Flag(PARTS, choices=STRUCTURES)] = None
+    fields: Annotated[tuple[str, ...] | None, Flag("A,B", commas=True)] = None
+    """The two fields of a pair (default: a title and a text under usual names, e.g. title,text or question,answer)."""
+    structure: Annotated[str | None, Flag(choices=STRUCTURES)] = None
+    """Pair parts of each text instead of two fields: a heading with its section, or a sentence with its passage."""
     min_tokens: MinTokens = 1
+    """Drop rows in which a text has fewer tokens."""
     max_tokens: MaxTokens = MAX_TOKENS
+    """Maximum number of tokens of a text."""
     long: Long = "cut"
+    """Drop the row of a longer text, or cut the text after --max-tokens."""
     whitespace: Whitespace = "keep"
+    """Keep whitespace as it is, or collapse each run of whitespace to one space."""
     dedup: Dedup = False
+    """Drop duplicates: keep only the first of equal examples."""
     group_field: GroupField = None
+    """Hold out all or none of the rows with the same value of this field, e.g. versions of a document."""
     prompting: PromptOptions = dataclasses.field(default_factory=PromptOptions)
     texts: TextOptions = dataclasses.field(default_factory=TextOptions)
     files: FileOptions = dataclasses.field(default_factory=FileOptions)

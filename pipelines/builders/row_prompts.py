@@ -16,13 +16,6 @@ from clearspan.common.options import Flag, Options
 from clearspan.pipelines.builders import BuildPlan
 from clearspan.pipelines.text.prompts import model_prompts, of_columns
 
-NAMED = (
-    "name of the prompt before each text, from the model in --tokenizer; FIRST,OTHERS: two names, for the first column "
-    "and for the others; none: no prompt (default: of pairs, as encode_query and encode_document choose; of triplets, "
-    "the model's default prompt)"
-)
-GIVEN = "text to put before each text, its final space included; give it once for all columns, or once for each"
-
 
 @dataclasses.dataclass(frozen=True)
 class RowPlan(BuildPlan):
@@ -51,8 +44,13 @@ class RowPlan(BuildPlan):
 class PromptOptions(Options):
     """Options that choose the prompts before the texts of a row."""
 
-    prompt_name: Annotated[tuple[str, ...], Flag(NAMED, "NAME", commas=True)] = ()
-    prompt: Annotated[tuple[str, ...], Flag(GIVEN, "TEXT")] = ()
+    prompt_name: Annotated[tuple[str, ...], Flag("NAME", commas=True)] = ()
+    """Name of the prompt before each text, from the model in --tokenizer; FIRST,OTHERS: two names, for the first column
+    and for the others; none: no prompt (default: of pairs, as encode_query and encode_document choose; of triplets, the
+    model's default prompt).
+    """
+    prompt: Annotated[tuple[str, ...], Flag("TEXT")] = ()
+    """Text to put before each text, its final space included; give it once for all columns, or once for each."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

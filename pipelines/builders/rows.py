@@ -43,12 +43,10 @@ TOKENIZE_ROWS = 2048
 CHECK_ROWS = 8
 """Number of first rows that are checked. If a column holds only labels or numbers in them, it is not a column of texts.
 """
-LONG = "drop the row of a longer text, or cut the text after --max-tokens"
-GROUP = "hold out all or none of the rows with the same value of this field, e.g. versions of a document"
-MinTokens = Annotated[int, Flag("drop rows in which a text has fewer tokens", "N"), Ge(1)]
-MaxTokens = Annotated[int, Flag("maximum number of tokens of a text", "N")]
-Long = Annotated[Literal["drop", "cut"], Flag(LONG)]
-GroupField = Annotated[str | None, Flag(GROUP, "NAME")]
+MinTokens = Annotated[int, Flag("N"), Ge(1)]
+MaxTokens = Annotated[int, Flag("N")]
+Long = Annotated[Literal["drop", "cut"], Flag()]
+GroupField = Annotated[str | None, Flag("NAME")]
 
 
 class RowBuilder(TextBuilder, Protocol):

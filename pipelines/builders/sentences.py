@@ -33,7 +33,6 @@ from clearspan.pipelines.builders.text import BuiltTexts, ExamplesToWrite, TextW
 from clearspan.pipelines.builders.text_inputs import EMPTY, FileOptions, TextOptions, text_in, text_of
 from clearspan.pipelines.builders.text_steps import (
     MAX_TOKENS,
-    SPACES,
     NearDedup,
     TextSteps,
     excluded_lines,
@@ -62,26 +61,23 @@ NEAR_UNIT_BYTES = 16_000_000
 """Size of a work unit with --near-dedup, in bytes of input. It is small because a worker holds 650 to 1,300 bytes for
 each sentence of a unit.
 """
-AUGMENT = f"steps that make a view, joined by +: {', '.join(STEPS)}, e.g. subs+del-span (default: no views)"
-SYNONYMS_OF = "synonyms for subs: a JSON object of words to lists of words, or lines of a word and its synonyms (tabs)"
-PACK = "join a text's sentences to pieces of at most N tokens; 510 leaves room for <s> and </s> in 512"
-RULES = (
-    "ISO 639-1 code of the language whose rules split sentences (default en). Several codes, e.g. de,fr, or one with "
-    "--language-threshold, also drop texts in other languages (extra `language`)"
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ViewOptions(Proportions):
     """Options that say which augmented views of each sentence are stored in the dataset."""
 
-    augment: Annotated[str | None, Flag(AUGMENT, "STEPS")] = None
-    synonyms: Annotated[str | None, Flag(SYNONYMS_OF, "FILE", path=True)] = None
-    views: Annotated[int, Flag("number of augmented views of each sentence", "K"), Ge(1), Le(100)] = 2
-    augment_seed: Annotated[int, Flag("random seed of the views", "N")] = 42
-    del_token: Annotated[
-        bool, Flag(f"add the token {DEL} to the tokenizer even if no step deletes, for views made in training")
-    ] = False
+    augment: Annotated[str | None, Flag("STEPS")] = None
+    """Steps that make a view, joined by +: del-word, del-span, reorder, subs, e.g. subs+del-span (default: no views).
+    """
+    synonyms: Annotated[str | None, Flag("FILE", path=True)] = None
+    """Synonyms for subs: a JSON object of words to lists of words, or lines of a word and its synonyms (tabs)."""
+    views: Annotated[int, Flag("K"), Ge(1), Le(100)] = 2
+    """Number of augmented views of each sentence."""
+    augment_seed: Annotated[int, Flag("N")] = 42
+    """Random seed of the views."""
+    del_token: Annotated[bool, Flag()] = False
+    """Add the token [DEL] to the tokenizer even if no step deletes, for views made in training."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,17 +111,26 @@ class ViewOptions(Proportions):
 class Sentences(Builder):
     """Builder of the kind `sentences`: sentences with augmented views."""
 
-    whitespace: Annotated[Literal["collapse"], Flag(SPACES)] = "collapse"
+    whitespace: Annotated[Literal["collapse"], Flag()] = "collapse"
+    """Keep whitespace as it is, or collapse each run of whitespace to one space."""
     dedup: Dedup = True
+    """Drop duplicates: keep only the first of equal examples."""
     near_dedup: NearDedup = None
-    language: Annotated[tuple[str, ...], Flag(RULES, "CODES", commas=True)] = ("en",)
+    """Drop near-duplicates: examples whose Jaccard similarity to an earlier one is at least S (0.5 to 1, e.g. 0.8)."""
+    language: Annotated[tuple[str, ...], Flag("CODES", commas=True)] = ("en",)
+    """ISO 639-1 code of the language whose rules split sentences (default en). Several codes, e.g. de,fr, or one with
+    --language-threshold, also drop texts in other languages (extra `language`).
+    """
     language_threshold: Threshold = None
-    no_split: Annotated[
-        bool, Flag("take each record as one sentence (if each line is a sentence, add --text-per line)")
-    ] = False
-    min_tokens: Annotated[int, Flag("drop sentences of fewer tokens, which are often fragments", "N"), Ge(1)] = 4
-    max_tokens: Annotated[int | None, Flag(f"drop sentences of more tokens (default {MAX_TOKENS})", "N")] = None
-    pack: Annotated[int | None, Flag(PACK, "N")] = None
+    """Minimum probability of the language that --language identifies, 0 to 1 (default 0.5)."""
+    no_split: Annotated[bool, Flag()] = False
+    """Take each record as one sentence (if each line is a sentence, add --text-per line)."""
+    min_tokens: Annotated[int, Flag("N"), Ge(1)] = 4
+    """Drop sentences of fewer tokens, which are often fragments."""
+    max_tokens: Annotated[int | None, Flag("N")] = None
+    """Drop sentences of more tokens (default 510)."""
+    pack: Annotated[int | None, Flag("N")] = None
+    """Join a text's sentences to pieces of at most N tokens; 510 leaves room for <s> and </s> in 512."""
     texts: TextOptions = dataclasses.field(default_factory=TextOptions)
     files: FileOptions = dataclasses.field(default_factory=FileOptions)
     steps: TextSteps = dataclasses.field(default_factory=TextSteps)

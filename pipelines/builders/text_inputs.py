@@ -54,34 +54,24 @@ def encoding_named(name: str) -> str | None:
     return None if usual in ("utf-8", "utf-8-sig", "ascii") else usual
 
 
-FIELD = "JSON field or table column of the text, e.g. meta.text (default: text, or the only column of text)"
-BETWEEN = r"split plain-text files into documents at TEXT, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
 MAX_FIELDS = 20
 """Maximum number of a record's fields that an error message names."""
 EMPTY = "empty"
 """Reason for which an empty or null text is filtered, in every kind and format."""
-OWN_FORMAT = "input format of your own, tried before the built-in ones (docs/data.md); may be repeated"
-ENCODING = (
-    "encoding of text files, e.g. cp1252; auto: detect the encoding of each file (default utf-8). Files in other "
-    "encodings than utf-8 are not split"
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FileOptions(Options):
-    """Options that say how files of texts and tables are read.
+    """Options that say how files of texts and tables are read."""
 
-    Attributes:
-        header: true if csv and tsv files begin with column names; if false, their columns are named 1, 2, ...
-        formats: the user's own input formats, as `module:name`, which are tried before the built-in formats.
-        encoding: Python's name of the encoding of text files; None for UTF-8; "auto" to detect it for each file.
+    header: Annotated[bool, Flag()] = True
+    """Csv and tsv files have no header row: their columns are named 1, 2, ..."""
+    formats: Annotated[tuple[str, ...], Flag("MODULE:NAME", name="--format", parse=checking(own_format))] = ()
+    """Input format of your own, tried before the built-in ones (docs/data.md); may be repeated."""
+    encoding: Annotated[str | None, Flag("NAME", parse=encoding_named)] = None
+    """Encoding of text files, e.g. cp1252; auto: detect the encoding of each file (default utf-8). Files in other
+    encodings than utf-8 are not split.
     """
-
-    header: Annotated[bool, Flag("csv and tsv files have no header row: their columns are named 1, 2, ...")] = True
-    formats: Annotated[
-        tuple[str, ...], Flag(OWN_FORMAT, "MODULE:NAME", name="--format", parse=checking(own_format))
-    ] = ()
-    encoding: Annotated[str | None, Flag(ENCODING, "NAME", parse=encoding_named)] = None
 
     def reading(self, **rules: Any) -> ReadOptions:
         """Return the rules for reading the inputs.
@@ -103,20 +93,14 @@ class FileOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
-    """Options that say where the texts are in the files, for records that hold one text each.
+    """Options that say where the texts are in the files, for records that hold one text each."""
 
-    Attributes:
-        text_field: the JSON field or table column that holds the text. None: the field or column "text"; if a table has
-            no such column, its only column of texts.
-        text_per: "file" if a plain text file is one text; "line" if each of its lines is one.
-        document_separator: the string between the texts of a plain text file; None if files are not split at a string.
-    """
-
-    text_field: Annotated[str | None, Flag(FIELD, "NAME")] = None
-    text_per: Annotated[Literal["file", "line"], Flag("read each file, or each line, of plain text as one text")] = (
-        "file"
-    )
-    document_separator: Annotated[str | None, Flag(BETWEEN, "TEXT", parse=separator)] = None
+    text_field: Annotated[str | None, Flag("NAME")] = None
+    """JSON field or table column of the text, e.g. meta.text (default: text, or the only column of text)."""
+    text_per: Annotated[Literal["file", "line"], Flag()] = "file"
+    """Read each file, or each line, of plain text as one text."""
+    document_separator: Annotated[str | None, Flag("TEXT", parse=separator)] = None
+    """Split plain-text files into documents at TEXT, e.g. '\\n\\n\\n' (if it begins with -, write =TEXT)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

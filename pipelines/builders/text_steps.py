@@ -34,13 +34,8 @@ EXCLUDED_TEXTS = f"{FILES_FOLDER}/excluded.jsonl"
 """Paths of the hashes of the excluded texts (EXCLUDED), and of the beginnings of these texts (EXCLUDED_TEXTS)."""
 MAX_TOKENS = 510
 """Default maximum for sentences, which is 512 with the two special tokens of RoBERTa or BERT."""
-SPACES = "keep whitespace as it is, or collapse each run of whitespace to one space"
-SIMILAR = "drop near-duplicates: examples whose Jaccard similarity to an earlier one is at least S (0.5 to 1, e.g. 0.8)"
-PREFIX = "put a space before each text, like the tokenizer option add_prefix_space"
-EXCLUDE = "drop examples that contain a text of these files or folders, such as evaluation data"
-TOKENIZATION = "tokenizers: use that library alone; auto: use a faster implementation where its ids are the same"
-Whitespace = Annotated[Literal["keep", "collapse"], Flag(SPACES)]
-NearDedup = Annotated[float | None, Flag(SIMILAR, "S"), Ge(LOWEST), Le(1)]
+Whitespace = Annotated[Literal["keep", "collapse"], Flag()]
+NearDedup = Annotated[float | None, Flag("S"), Ge(LOWEST), Le(1)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,14 +44,18 @@ class TextSteps(Options):
     builder's `whitespace`, reproduce DeCLUTR's published preparation.
     """
 
-    tokenizer: Annotated[
-        str, Flag("tokenizer.json, or the folder that holds it, e.g. a model's", "PATH", required=True, path=True)
-    ] = ""
-    lowercase: Annotated[bool, Flag("lower-case the text")] = False
-    prefix_space: Annotated[bool, Flag(PREFIX)] = False
-    min_words: Annotated[int | None, Flag("drop texts of fewer words, counted by whitespace", "N"), Ge(1)] = None
-    exclude: Annotated[tuple[str, ...], Flag(EXCLUDE, "FILE", many=True, path=True)] = ()
-    tokenization: Annotated[str, Flag(TOKENIZATION, choices=BACKENDS)] = "auto"
+    tokenizer: Annotated[str, Flag("PATH", required=True, path=True)] = ""
+    """Tokenizer.json, or the folder that holds it, e.g. a model's."""
+    lowercase: Annotated[bool, Flag()] = False
+    """Lower-case the text."""
+    prefix_space: Annotated[bool, Flag()] = False
+    """Put a space before each text, like the tokenizer option add_prefix_space."""
+    min_words: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Drop texts of fewer words, counted by whitespace."""
+    exclude: Annotated[tuple[str, ...], Flag("FILE", many=True, path=True)] = ()
+    """Drop examples that contain a text of these files or folders, such as evaluation data."""
+    tokenization: Annotated[str, Flag(choices=BACKENDS)] = "auto"
+    """Tokenizers: use that library alone; auto: use a faster implementation where its ids are the same."""
 
     def filters(self, *others: Filter | None) -> tuple[Filter, ...]:
         """Return the filters in the order in which they are applied: the filter of words, then the others.

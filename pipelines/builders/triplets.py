@@ -57,10 +57,6 @@ COLUMNS = (
 """Column names in published files, such as sentence-transformers' tuples and FlagEmbedding's lists. A file that has
 none of these sets of names, but two or three columns, is read in the order of its columns.
 """
-SEVERAL = "read lists of {0} from the fields, and keep at most N {0} of each row"
-COLUMNS_OF = (
-    "columns of the sentence, the positive and the negatives (default: by usual names, or all of 2 or 3 columns)"
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,16 +68,26 @@ class Triplets(Builder):
         shares_texts: true, because different rows may share a text; they are then all held out or all trained on.
     """
 
-    columns: Annotated[tuple[str, ...] | None, Flag(COLUMNS_OF, "A,B[,C...]", commas=True)] = None
-    max_positives: Annotated[int | None, Flag(SEVERAL.format("positives"), "N"), Ge(1)] = None
-    max_negatives: Annotated[int | None, Flag(SEVERAL.format("negatives"), "N"), Ge(1)] = None
-    nli: Annotated[bool, Flag("build the triplets from NLI rows: premise, hypothesis and label")] = False
+    columns: Annotated[tuple[str, ...] | None, Flag("A,B[,C...]", commas=True)] = None
+    """Columns of the sentence, the positive and the negatives (default: by usual names, or all of 2 or 3 columns)."""
+    max_positives: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Read lists of positives from the fields, and keep at most N positives of each row."""
+    max_negatives: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Read lists of negatives from the fields, and keep at most N negatives of each row."""
+    nli: Annotated[bool, Flag()] = False
+    """Build the triplets from NLI rows: premise, hypothesis and label."""
     min_tokens: MinTokens = 1
+    """Drop rows in which a text has fewer tokens."""
     max_tokens: MaxTokens = MAX_TOKENS
+    """Maximum number of tokens of a text."""
     long: Long = "drop"
+    """Drop the row of a longer text, or cut the text after --max-tokens."""
     whitespace: Whitespace = "keep"
+    """Keep whitespace as it is, or collapse each run of whitespace to one space."""
     dedup: Dedup = False
+    """Drop duplicates: keep only the first of equal examples."""
     group_field: GroupField = None
+    """Hold out all or none of the rows with the same value of this field, e.g. versions of a document."""
     prompting: PromptOptions = dataclasses.field(default_factory=PromptOptions)
     files: FileOptions = dataclasses.field(default_factory=FileOptions)
     steps: TextSteps = dataclasses.field(default_factory=TextSteps)

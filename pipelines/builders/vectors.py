@@ -36,7 +36,6 @@ from clearspan.common import same_text
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.compute import (
     AUTO,
-    BATCH,
     CPU_TOKENS,
     Compute,
     Device,
@@ -50,7 +49,7 @@ from clearspan.common.encoder import static
 from clearspan.common.encoder.checked_model import load_model, model_hash
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.pooling_names import recorded
-from clearspan.common.encoder.prompts import DOCUMENT, PROMPT, Prompts, quoted_prompt
+from clearspan.common.encoder.prompts import DOCUMENT, Prompts, quoted_prompt
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.model_folder import read_modules
@@ -65,7 +64,6 @@ from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.builders.embedding import VectorWorker
 from clearspan.pipelines.builders.kept_fields import check_names
 from clearspan.pipelines.builders.text_inputs import EMPTY, FileOptions, TextOptions, text_of
-from clearspan.pipelines.builders.vector_options import MODEL
 from clearspan.pipelines.readers.columns import DEFAULT
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.shards.schema import VECTOR_TYPES
@@ -83,13 +81,6 @@ number at MAX_UNITS.
 """
 SHARED = ("cuda",)
 """Types of devices on which one process holds the model for all workers."""
-
-
-KEPT = "fields to store with the vectors, e.g. id,title,meta.year; NAME:string sets the type of a field"
-TITLE = "put this field before each text, and store it; without NAME, the first of title, headline, ... that exists"
-CHUNKS = "embed texts in chunks of whole sentences, of at most N tokens (default: cut texts after the model's maximum)"
-OVERLAP = "repeat up to N tokens, in whole sentences, at the beginning of the next chunk (default 0)"
-STORED = "type of the stored numbers; int8 stores a scale with each vector"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,33 +110,40 @@ class Vectors(Builder):
     datasets.
 
     Attributes:
-        model: the local folder of the model.
-        prompt_name: the name of the model's prompt to put before each text, or "none" for no prompt; None for the
-            model's own prompt for documents.
-        pooling: the pooling of a Hugging Face model whose folder does not define one; None to pool by the mean. It must
-            be None if the folder defines the pooling.
-        vector_dtype: type of the stored values; it is called `dtype` in the fingerprint.
         numbers_records: true, because each example holds the number of its record in the input file.
         can_update: true, because the command has the option --update.
         max_bytes: the default maximum size of a record, in bytes. A larger record is bad.
     """
 
-    model: Annotated[str, Flag(MODEL, "DIR", path=True)]
-    prompt_name: Annotated[str | None, Flag(PROMPT.format("text", DOCUMENT), "NAME")] = None
+    model: Annotated[str, Flag("DIR", path=True)]
+    """Local folder of a sentence-transformers or Hugging Face model."""
+    prompt_name: Annotated[str | None, Flag("NAME")] = None
+    """Name of the model's prompt before each text; none: no prompt (default: as encode_document chooses)."""
     device: Device = AUTO
+    """Device to use: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu."""
     precision: Precision = "fp32"
+    """Precision of the transformer; auto: bf16 if the hardware computes in bf16, else fp32."""
     pooling: Pooling = None
-    vector_dtype: Annotated[str, Flag(STORED, choices=tuple(VECTOR_TYPES))] = "float32"
-    keep_text: Annotated[bool, Flag("store each text with its vector; search with BM25 and texts in hits need it")] = (
-        False
-    )
-    keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "NAMES", commas=True)] = ()
-    title_field: Annotated[str | None, Flag(TITLE, "NAME", const=AUTO)] = None
-    chunk_tokens: Annotated[int | None, Flag(CHUNKS, "N"), Ge(8)] = None
-    chunk_overlap: Annotated[int | None, Flag(OVERLAP, "N"), Ge(0)] = None
+    """Pooling of a plain Hugging Face model (default mean)."""
+    vector_dtype: Annotated[str, Flag(choices=tuple(VECTOR_TYPES))] = "float32"
+    """Type of the stored numbers; int8 stores a scale with each vector."""
+    keep_text: Annotated[bool, Flag()] = False
+    """Store each text with its vector; search with BM25 and texts in hits need it."""
+    keep_fields: Annotated[tuple[str, ...], Flag("NAMES", commas=True)] = ()
+    """Fields to store with the vectors, e.g. id,title,meta.year; NAME:string sets the type of a field."""
+    title_field: Annotated[str | None, Flag("NAME", const=AUTO)] = None
+    """Put this field before each text, and store it; without NAME, the first of title, headline, ... that exists."""
+    chunk_tokens: Annotated[int | None, Flag("N"), Ge(8)] = None
+    """Embed texts in chunks of whole sentences, of at most N tokens (default: cut texts after the model's maximum)."""
+    chunk_overlap: Annotated[int | None, Flag("N"), Ge(0)] = None
+    """Repeat up to N tokens, in whole sentences, at the beginning of the next chunk (default 0)."""
     dedup: Dedup = False
+    """Drop duplicates: keep only the first of equal examples."""
     update: Update = False
-    batch_tokens: Annotated[int | None, Flag(BATCH, "N"), Ge(1)] = None
+    """Bring a finished OUTPUT up to date with changed inputs: embed new texts, remove deleted ones."""
+    batch_tokens: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Maximum number of tokens of a batch (default: 1024 on a CPU, 65536 on a GPU, 16384 if it has less than 36 GiB).
+    """
     texts: TextOptions = dataclasses.field(default_factory=TextOptions)
     files: FileOptions = dataclasses.field(default_factory=FileOptions)
     plan: VectorPlan = dataclasses.field(default_factory=VectorPlan)

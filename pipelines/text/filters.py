@@ -38,10 +38,7 @@ MAX_VALUE = 80
 """Maximum number of characters of a reason, and of a filter's answer that an error message shows."""
 DETECTOR = "clearspan.plugins.language:DETECTOR"
 LANGUAGE_THRESHOLD = 0.5
-LANGUAGE = "keep only texts in these languages: ISO 639-1 codes, e.g. de,fr (extra `language`; default: any language)"
-THRESHOLD = f"minimum probability of the language that --language identifies, 0 to 1 (default {LANGUAGE_THRESHOLD})"
-QUALITY = "apply these filters in turn: gopher or c4 (English web pages), or your own as module:name (docs/data.md)"
-Threshold = Annotated[float | None, Flag(THRESHOLD, "P"), Gt(0), Le(1)]
+Threshold = Annotated[float | None, Flag("P"), Gt(0), Le(1)]
 
 
 @dataclasses.dataclass
@@ -306,8 +303,10 @@ def detector() -> LanguageDetector:
 class LanguageOptions(Options):
     """Options of the filter of languages."""
 
-    language: Annotated[tuple[str, ...], Flag(LANGUAGE, "CODES", commas=True)] = ()
+    language: Annotated[tuple[str, ...], Flag("CODES", commas=True)] = ()
+    """Keep only texts in these languages: ISO 639-1 codes, e.g. de,fr (extra `language`; default: any language)."""
     language_threshold: Threshold = None
+    """Minimum probability of the language that --language identifies, 0 to 1 (default 0.5)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -323,7 +322,8 @@ class LanguageOptions(Options):
 class QualityOptions(Options):
     """Options of the filters of quality."""
 
-    quality: Annotated[tuple[str, ...], Flag(QUALITY, "NAMES", commas=True)] = ()
+    quality: Annotated[tuple[str, ...], Flag("NAMES", commas=True)] = ()
+    """Apply these filters in turn: gopher or c4 (English web pages), or your own as module:name (docs/data.md)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,26 +22,31 @@ from clearspan.retrieval.mining.nearest import BestTexts, Scores
 from clearspan.retrieval.topk import NONE, Indices
 from clearspan.shards import keyed
 
-RELATIVE = "leave out texts that score above (1 - X) times the positive's score; they may be right answers"
-STRATEGY = "take the nearest of the texts that are left (top), or random ones (random)"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceOptions(Options):
     """Options for the choice of negatives, with the same names as in sentence-transformers' `mine_hard_negatives`."""
 
-    negatives: Annotated[int, Flag("number of hard negatives to add to each row", "N"), Ge(1)] = 4
-    bm25: Annotated[int, Flag("number of these negatives that BM25 finds, instead of the model", "N"), Ge(0)] = 0
-    range_min: Annotated[int, Flag("skip the N texts nearest to the query", "N"), Ge(0)] = 0
-    range_max: Annotated[int, Flag("take negatives from the N texts nearest to the query", "N"), Ge(1)] = 40
-    relative_margin: Annotated[float | None, Flag(RELATIVE, "X"), Ge(0)] = 0.05
-    absolute_margin: Annotated[
-        float | None, Flag("leave out texts that score above the positive's score minus X", "X")
-    ] = None
-    max_score: Annotated[float | None, Flag("leave out texts that score above X", "X")] = None
-    min_score: Annotated[float | None, Flag("leave out texts that score below X", "X")] = None
-    sampling_strategy: Annotated[Literal["top", "random"], Flag(STRATEGY)] = "top"
-    seed: Annotated[int, Flag("seed of the random choice of --sampling-strategy random", "N"), Ge(0)] = 0
+    negatives: Annotated[int, Flag("N"), Ge(1)] = 4
+    """Number of hard negatives to add to each row."""
+    bm25: Annotated[int, Flag("N"), Ge(0)] = 0
+    """Number of these negatives that BM25 finds, instead of the model."""
+    range_min: Annotated[int, Flag("N"), Ge(0)] = 0
+    """Skip the N texts nearest to the query."""
+    range_max: Annotated[int, Flag("N"), Ge(1)] = 40
+    """Take negatives from the N texts nearest to the query."""
+    relative_margin: Annotated[float | None, Flag("X"), Ge(0)] = 0.05
+    """Leave out texts that score above (1 - X) times the positive's score; they may be right answers."""
+    absolute_margin: Annotated[float | None, Flag("X")] = None
+    """Leave out texts that score above the positive's score minus X."""
+    max_score: Annotated[float | None, Flag("X")] = None
+    """Leave out texts that score above X."""
+    min_score: Annotated[float | None, Flag("X")] = None
+    """Leave out texts that score below X."""
+    sampling_strategy: Annotated[Literal["top", "random"], Flag()] = "top"
+    """Take the nearest of the texts that are left (top), or random ones (random)."""
+    seed: Annotated[int, Flag("N"), Ge(0)] = 0
+    """Seed of the random choice of --sampling-strategy random."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -28,7 +28,6 @@ from clearspan.common.catalog import COMMANDS
 from clearspan.common.command import Result
 from clearspan.common.compute import (
     AUTO,
-    BATCH,
     Compute,
     Device,
     Precision,
@@ -37,7 +36,7 @@ from clearspan.common.compute import (
     resolve,
     resolve_device,
 )
-from clearspan.common.encoder.cache import CACHE, folder_of
+from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.embedder import Embedder, cache_of, encode_of, unit_vectors
 from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.folder import device_of, load_folder
@@ -57,7 +56,7 @@ from clearspan.retrieval.mining.nearest import LexicalSearch, Nearest
 from clearspan.retrieval.mining.source import MiningSource
 from clearspan.retrieval.topk import DECIMALS
 from clearspan.shards import Manifest, held_out, storage
-from clearspan.shards.command import OUTPUT, StoreCommand
+from clearspan.shards.command import StoreCommand
 from clearspan.shards.manifest import NAME
 from clearspan.shards.reader import Dataset
 from clearspan.shards.schema import columns_named, numbered
@@ -65,22 +64,11 @@ from clearspan.shards.schema import columns_named, numbered
 VERSION = 1
 """Version of the rules for choosing negatives, increased whenever they change: part of the fingerprint."""
 MODEL = "local folder of a sentence-transformers or Hugging Face model (not needed if BM25 finds all negatives)"
-PROMPTS = (
-    "name of the model's prompt before every text; QUERY,DOCUMENT: two names, before titles and before texts; none: no "
-    "prompt (default: as encode_query and encode_document choose)"
-)
-AMONG = "search negatives among N texts, selected by a hash, to save time (default: among all)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(ChoiceOptions, StoreCommand):
-    """The command `mine`: adds hard negatives to a dataset of pairs or triplets.
-
-    Attributes:
-        pooling: the pooling of a Hugging Face model whose folder does not define one; None to pool by the mean. It must
-            be None if the folder defines the pooling.
-        precision: the precision in which the transformer computes.
-    """
+    """The command `mine`: adds hard negatives to a dataset of pairs or triplets."""
 
     summary: ClassVar[str] = COMMANDS["mine"].summary
     description: ClassVar[str] = (
@@ -89,18 +77,35 @@ class Mine(ChoiceOptions, StoreCommand):
     )
     example: ClassVar[str] = "clearspan mine data/pairs --model MODEL --negatives 4 --output data/mined"
 
-    folder: Annotated[str, Flag("dataset that `pairs` or `triplets` wrote", "PAIRS", positional=True, path=True)]
-    output: Annotated[str, Flag(OUTPUT, "DIR", output=True)]
-    model: Annotated[str | None, Flag(MODEL, "DIR", path=True)] = None
+    folder: Annotated[str, Flag("PAIRS", positional=True, path=True)]
+    """Dataset that `pairs` or `triplets` wrote."""
+    output: Annotated[str, Flag("DIR", output=True)]
+    """Folder to write: a new or empty one, or the folder of an unfinished run, which is continued."""
+    model: Annotated[str | None, Flag("DIR", path=True)] = None
+    """Local folder of a sentence-transformers or Hugging Face model (not needed if BM25 finds all negatives)."""
     pooling: Pooling = None
-    prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
-    candidates: Annotated[int | None, Flag(AMONG, "N"), Ge(1)] = None
+    """Pooling of a plain Hugging Face model (default mean)."""
+    prompt_name: Annotated[tuple[str, ...], Flag("NAME", commas=True)] = ()
+    """Name of the model's prompt before every text; QUERY,DOCUMENT: two names, before titles and before texts; none: no
+    prompt (default: as encode_query and encode_document choose).
+    """
+    candidates: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Search negatives among N texts, selected by a hash, to save time (default: among all)."""
     device: Device = AUTO
+    """Device to use: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu."""
     precision: Precision = "fp32"
-    batch_tokens: Annotated[int | None, Flag(BATCH, "N"), Ge(1)] = None
-    cache: Annotated[Path | None, Flag(CACHE, "DIR", output=True)] = None
+    """Precision of the transformer; auto: bf16 if the hardware computes in bf16, else fp32."""
+    batch_tokens: Annotated[int | None, Flag("N"), Ge(1)] = None
+    """Maximum number of tokens of a batch (default: 1024 on a CPU, 65536 on a GPU, 16384 if it has less than 36 GiB).
+    """
+    cache: Annotated[Path | None, Flag("DIR", output=True)] = None
+    """Folder that caches embeddings across runs; none: no cache (default: embeddings/ in CLEARSPAN_CACHE or
+    ~/.cache/clearspan).
+    """
     quiet: Quiet = False
+    """Show no progress bar."""
     json: Json = False
+    """Print JSON instead of text."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,15 +24,18 @@ class Oven(Options):
     heading: ClassVar[str] = "the oven's options"
     underscores: ClassVar[bool] = True
 
-    max_heat: Annotated[int, Flag("degrees", "N"), Ge(1)] = 200
-    fan: Annotated[bool, Flag("blow")] = False
+    max_heat: Annotated[int, Flag("N"), Ge(1)] = 200
+    """Degrees."""
+    fan: Annotated[bool, Flag()] = False
+    """Blow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Passed(Options):
     """A part that takes all words that are no option of the command."""
 
-    others: Annotated[tuple[str, ...], Flag("words for somebody else", rest=True)] = ()
+    others: Annotated[tuple[str, ...], Flag(rest=True)] = ()
+    """Words for somebody else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +47,12 @@ class Bake(Command):
     notes: ClassVar[str] = "Let it cool."
     expected: ClassVar[Errors] = (OSError,)
 
-    cake: Annotated[str, Flag("which cake", "CAKE", positional=True)]
-    tin_size: Annotated[int, Flag("centimeters", "N")] = 26
+    cake: Annotated[str, Flag("CAKE", positional=True)]
+    """Which cake."""
+    tin_size: Annotated[int, Flag("N")] = 26
+    """Centimeters."""
     json: Json = False
+    """Print JSON instead of text."""
     oven: Oven
     passed: Passed = Passed()
 
@@ -246,7 +252,8 @@ def test_the_help_of_a_group_lists_its_commands(capsys: pytest.CaptureFixture[st
 class Shop(Command):
     """The command `shop`."""
 
-    items: Annotated[tuple[str, ...], Flag("items")] = field(default_factory=lambda: ("flour",))
+    items: Annotated[tuple[str, ...], Flag()] = field(default_factory=lambda: ("flour",))
+    """Items."""
 
     def run(self) -> Result:
         return Printed(" ".join(self.items))
@@ -266,7 +273,7 @@ from clearspan.common.command import Command, Printed
 from clearspan.common.options import Flag
 
 class Bare(Command):
-    x: Annotated[int, Flag("x")] = 3
+    x: Annotated[int, Flag()] = 3
 
     def run(self):
         return Printed(str(self.x))
@@ -274,11 +281,12 @@ class Bare(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Half(Command):
-    share: Annotated[float, Flag("how much, e.g. 50% or 50 %(of all) of %(default)s")] = 0.5
-    letters: Annotated[Sequence[str], Flag("letters", parse=list)] = ()
-    sizes: Annotated[tuple[Annotated[int | None, Ge(1)], ...], Flag("sizes")] = ()
-    box: Annotated[tuple[int, int], Flag("width and height")] = (1, 1)
-    number: Annotated[int | str, Flag("number or name", parse=lambda word: int(word) if word.isdigit() else word)] = 0
+    share: Annotated[float, Flag()] = 0.5
+    "How much, e.g. 50% or 50 %(of all) of %(default)s."
+    letters: Annotated[Sequence[str], Flag(parse=list)] = ()
+    sizes: Annotated[tuple[Annotated[int | None, Ge(1)], ...], Flag()] = ()
+    box: Annotated[tuple[int, int], Flag()] = (1, 1)
+    number: Annotated[int | str, Flag(parse=lambda word: int(word) if word.isdigit() else word)] = 0
 
     def run(self):
         return Printed(f"half {self.letters} {self.number!r} {self.sizes} {self.box}", failure="no more flour")
@@ -288,8 +296,8 @@ class Half(Command):
 class Percent(Command):
     description = "run %(prog)s at 50% %s"
     notes = "not %(prog)s at 30%"
-    amount: Annotated[str, Flag("x", "N%")] = "7%"
-    cut: Annotated[Literal["5%", "b"] | None, Flag("x")] = None
+    amount: Annotated[str, Flag("N%")] = "7%"
+    cut: Annotated[Literal["5%", "b"] | None, Flag()] = None
 
     def run(self):
         return Printed(str(self.cut))
@@ -297,7 +305,7 @@ class Percent(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Long(Command):
-    size: Annotated[int, Flag("size", "N  of\\n" + "many " * 20)]
+    size: Annotated[int, Flag("N  of\\n" + "many " * 20)]
 
     def run(self):
         return Printed(str(self.size))
@@ -305,8 +313,10 @@ class Long(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Positional(Command):
-    eggs: Annotated[int, Flag("how many", "EGGS", positional=True)] = 3
-    heat: Annotated[Literal["5%", "b"], Flag("heat, %(default)s by default", positional=True)] = "5%"
+    eggs: Annotated[int, Flag("EGGS", positional=True)] = 3
+    "How many."
+    heat: Annotated[Literal["5%", "b"], Flag(positional=True)] = "5%"
+    "Heat, %(default)s by default."
 
     def run(self):
         return Printed(f"{self.eggs!r} {self.heat!r}")
@@ -314,10 +324,10 @@ class Positional(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Choices(Command):
-    tins: Annotated[tuple[Literal["round", "square"], ...], Flag("tins", positional=True)] = ()
-    eggs: Annotated[Literal[1, 2, "many"], Flag("eggs")] = 1
-    heat: Annotated[tuple[Literal[180, 200] | None, ...], Flag("heat", commas=True)] = ()
-    sugar: Annotated[int | None, Flag("sugar", choices=(1, 2))] = None
+    tins: Annotated[tuple[Literal["round", "square"], ...], Flag(positional=True)] = ()
+    eggs: Annotated[Literal[1, 2, "many"], Flag()] = 1
+    heat: Annotated[tuple[Literal[180, 200] | None, ...], Flag(commas=True)] = ()
+    sugar: Annotated[int | None, Flag(choices=(1, 2))] = None
 
     def run(self):
         return Printed(f"{self.tins} {self.eggs!r} {self.heat} {self.sugar!r}")
@@ -359,14 +369,14 @@ def test_a_failure_of_a_command_of_ones_own_is_no_success_and_its_help_may_have_
     assert exit_code(clearspan_main, spec, *words) == 1
     assert tuple(capsys.readouterr()) == ("half ('a', 'b') 3 (4, 5) (2, 3)\n", f"clearspan {spec}: no more flour\n")
     assert exit_code(clearspan_main, spec, "--help") == 0
-    assert "how much, e.g. 50% or 50 %(of all) of 0.5" in " ".join(capsys.readouterr().out.split())
+    assert "How much, e.g. 50% or 50 %(of all) of 0.5" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_long_metavar_with_any_spaces_is_wrapped_in_the_usage(
     own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(clearspan_main, f"{own_module(OWN)}:Long", "--help") == 0
-    assert f"--size N of {'many ' * 20}size" in " ".join(capsys.readouterr().out.split())
+    assert f"--size N of {('many ' * 20).strip()}" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -400,7 +410,7 @@ def test_positional_options_may_have_defaults_which_the_help_shows(
         assert exit_code(clearspan_main, spec, *words) == 0 and capsys.readouterr().out == out
     assert exit_code(clearspan_main, spec, "--help") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "EGGS how many (default 3) {5%,b} heat, 5% by default" in out
+    assert "EGGS How many (default 3) {5%,b} Heat, 5% by default" in out
 
 
 @pytest.mark.parametrize(
@@ -413,7 +423,7 @@ def test_a_percent_sign_is_itself_in_all_texts_of_the_help_of_a_command_of_ones_
     assert exit_code(clearspan_main, spec, "--help") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert out.startswith(f"usage: clearspan {spec} {usage} run %(prog)s at 50% %s options: ")
-    assert "--amount N% x (default 7%) --cut {5%,b} x not %(prog)s at 30%" in out
+    assert "--amount N% (default 7%) --cut {5%,b} not %(prog)s at 30%" in out
     assert exit_code(clearspan_main, spec, "--cut", "5%") == 0 and capsys.readouterr().out == "5%\n"
     assert exit_code(clearspan_main, spec, "--cut", "5") == 2 and "(choose from '5%', 'b')" in capsys.readouterr().err
 
@@ -422,33 +432,33 @@ def test_a_percent_sign_is_itself_in_all_texts_of_the_help_of_a_command_of_ones_
     ("annotation", "line"),
     [
         (
-            "Annotated[list[str], Flag('x')]",
+            "Annotated[list[str], Flag()]",
             "an option with several values is a tuple, e.g. tuple[str, ...], not list[str]",
         ),
-        ("Annotated[set | None, Flag('x')]", "an option with several values is a tuple, e.g. tuple[str, ...], not set"),
-        ("Annotated[tuple, Flag('x')]", "an option with several values is a tuple, e.g. tuple[str, ...], not tuple"),
-        ("Annotated[int | str, Flag('x')]", "an option has one type, not int | str: choose one, or parse the word by"),
+        ("Annotated[set | None, Flag()]", "an option with several values is a tuple, e.g. tuple[str, ...], not set"),
+        ("Annotated[tuple, Flag()]", "an option with several values is a tuple, e.g. tuple[str, ...], not tuple"),
+        ("Annotated[int | str, Flag()]", "an option has one type, not int | str: choose one, or parse the word by"),
         (
-            "Annotated[tuple[int | str, ...], Flag('x')]",
+            "Annotated[tuple[int | str, ...], Flag()]",
             "an option has one type, not tuple[int | str, ...]: choose one, or parse the word by Flag(parse=...)",
         ),
-        ("Annotated[tuple[int, str] | None, Flag('x')]", "an option has one type, not tuple[int, str]: choose one, or"),
-        ("Annotated[tuple[list[str], ...], Flag('x')]", "an option with several values is a tuple, e.g. tuple[str, "),
+        ("Annotated[tuple[int, str] | None, Flag()]", "an option has one type, not tuple[int, str]: choose one, or"),
+        ("Annotated[tuple[list[str], ...], Flag()]", "an option with several values is a tuple, e.g. tuple[str, "),
         (
-            "Annotated[tuple[bool, ...], Flag('x')]",
+            "Annotated[tuple[bool, ...], Flag()]",
             "a bool is a switch, --NAME: it has one value, and",
         ),
         (
-            "Annotated[bool, Flag('x', positional=True)]",
+            "Annotated[bool, Flag(positional=True)]",
             "a bool is a switch, --NAME: it has one value, and",
         ),
-        ("Annotated[Callable[[], int], Flag('x')]", "no word can be read as collections.abc.Callable[[], int]: cho"),
+        ("Annotated[Callable[[], int], Flag()]", "no word can be read as collections.abc.Callable[[], int]: cho"),
         (
-            "Annotated[str, Flag('x', commas=True)]",
+            "Annotated[str, Flag(commas=True)]",
             "Flag(commas=True) and Flag(many=True) need a tuple, e.g. tuple[str, ...]",
         ),
-        ("Annotated[int, Flag('x', choices=('1', '2'))]", "each choice must be an integer, not '1'"),
-        ("Annotated[int, Flag('x')] | None", "write Annotated[... | None, Flag(...)], with None inside"),
+        ("Annotated[int, Flag(choices=('1', '2'))]", "each choice must be an integer, not '1'"),
+        ("Annotated[int, Flag()] | None", "write Annotated[... | None, Flag(...)], with None inside"),
     ],
 )
 def test_a_type_that_no_option_can_have_is_one_line_for_the_author(
@@ -465,18 +475,18 @@ def test_a_type_that_no_option_can_have_is_one_line_for_the_author(
     ("fields", "line"),
     [
         (
-            "help: Annotated[str, Flag('x')] = ''",
+            "help: Annotated[str, Flag()] = ''",
             "Odd.help: another option is --help: choose another flag by Flag(name=...)",
         ),
         (
-            "version: Annotated[str, Flag('x')] = ''",
+            "version: Annotated[str, Flag()] = ''",
             "Odd.version: another option is --version: choose another flag by Flag(name=...)",
         ),
         (
-            "a: Annotated[str, Flag('x')] = ''; b: Annotated[str, Flag('x', name='--a')] = ''",
+            "a: Annotated[str, Flag()] = ''; b: Annotated[str, Flag(name='--a')] = ''",
             "Odd.b: another option is --a: choose another flag by Flag(name=...)",
         ),
-        ("a: Annotated[str, Flag('x', name='a')] = ''", "Odd.a: dest supplied twice for positional argument"),
+        ("a: Annotated[str, Flag(name='a')] = ''", "Odd.a: dest supplied twice for positional argument"),
         ("a: int", "Odd.a: add a default, or a Flag to make it an option"),
     ],
 )

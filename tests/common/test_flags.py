@@ -100,7 +100,7 @@ def test_a_word_in_backticks_is_an_option_of_a_command() -> None:
         ('MEND = "lower --min-tokens"', 1),
         ('raise ValueError("`eggs` must be at least 1")', 0),
         ('raise ValueError("make it with `clearspan documents --eggs 2`; --help lists more")', 0),
-        ('TEXT = "as --butter"\neggs = Flag(TEXT)', 0),
+        ('class Bake:\n    eggs = 2\n    """As --butter."""', 0),
         ('OPTION = "--group-field"', 0),
     ],
 )

@@ -25,7 +25,8 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Sized(Options):
-    size: Annotated[int, Flag("size", "N")] = 1
+    size: Annotated[int, Flag("N")] = 1
+    """Size."""
 
 
 @pytest.mark.guarantee("changed-words")
@@ -86,7 +87,8 @@ def test_the_advice_is_told_to_its_end(word: str, tmp_path: Path, capsys: pytest
 
 @dataclass(frozen=True, kw_only=True)
 class Split(Options):
-    unit: Annotated[str, Flag("unit of the lengths", choices=("word", "token"))] = "word"
+    unit: Annotated[str, Flag(choices=("word", "token"))] = "word"
+    """Unit of the lengths."""
 
 
 LONG = f"write --size N, which counts words (as --lenght did until 0.1), {'and ' * 100}not characters"

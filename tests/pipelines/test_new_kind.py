@@ -41,7 +41,7 @@ CLASSES = f"{FILES_FOLDER}/classes.json"
 
 @dataclasses.dataclass(frozen=True)
 class Toy(Builder):
-    min_bytes: Annotated[int, Flag("smaller ones go", "N")] = 0
+    min_bytes: Annotated[int, Flag("N")] = 0
 
     name: ClassVar[str] = "toy"
     summary: ClassVar[str] = "photographs by class"

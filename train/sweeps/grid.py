@@ -199,31 +199,33 @@ def read(name_or_file: str) -> Grid:
         return typed(Grid, read_yaml(path))
 
 
-WORDS = f"a sweep by name ({', '.join(names())}) or as a YAML file, and recipe keys to change in all runs"
-GRID = (
-    "train one run for each value of a recipe key; keys joined by ';' vary together; replaces the sweep's axis of the "
-    "same first key; may be repeated"
-)
-AT_ONCE = "train and evaluate N runs at a time, quietly, on the same devices, whose memory the runs share"
-LAUNCHER = 'launcher options of `clearspan train`, e.g. "--num_gpus 4"'
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Options):
     """Options of the command `sweep`."""
 
-    words: Annotated[tuple[str, ...], Flag(WORDS, "SWEEP | key=value", positional=True)] = ()
-    output: Annotated[Path, Flag("folder of the sweep: a new one, or one to continue", "DIR", output=True)]
-    recipe: Annotated[str, Flag("recipe of all runs (default: the sweep's recipe)", "NAME-or-FILE", path=True)] = ""
-    grid: Annotated[tuple[str, ...], Flag(GRID, "KEY=A,B[;KEY=C,D]")] = ()
-    launcher: Annotated[str, Flag(LAUNCHER, "ARGS", name="--launcher-options")] = ""
-    tasks: Annotated[
-        str, Flag("tasks of `clearspan eval` that score the runs (default: the sweep's tasks)", "LIST")
-    ] = ""
-    data: Annotated[
-        str, Flag("folder with the data of the tasks; without --data, no run is evaluated", "DIR", path=True)
-    ] = ""
-    protocol: Annotated[Literal["full", "fast"], Flag("protocol of `clearspan eval`")] = "full"
-    at_once: Annotated[int, Flag(AT_ONCE, "N"), Ge(1)] = 1
-    dry_run: Annotated[bool, Flag("list the runs and the keys that each run changes, without training")] = False
+    words: Annotated[tuple[str, ...], Flag("SWEEP | key=value", positional=True)] = ()
+    """A sweep by name (clear-augmentations, clear-deletion, declutr-figure-2, declutr-figure-3, declutr-v1-figure-2,
+    declutr-v1-figure-s1a, declutr-v1-figure-s1b) or as a YAML file, and recipe keys to change in all runs.
+    """
+    output: Annotated[Path, Flag("DIR", output=True)]
+    """Folder of the sweep: a new one, or one to continue."""
+    recipe: Annotated[str, Flag("NAME-or-FILE", path=True)] = ""
+    """Recipe of all runs (default: the sweep's recipe)."""
+    grid: Annotated[tuple[str, ...], Flag("KEY=A,B[;KEY=C,D]")] = ()
+    """Train one run for each value of a recipe key; keys joined by ';' vary together; replaces the sweep's axis of the
+    same first key; may be repeated.
+    """
+    launcher: Annotated[str, Flag("ARGS", name="--launcher-options")] = ""
+    """Launcher options of `clearspan train`, e.g. "--num_gpus 4"."""
+    tasks: Annotated[str, Flag("LIST")] = ""
+    """Tasks of `clearspan eval` that score the runs (default: the sweep's tasks)."""
+    data: Annotated[str, Flag("DIR", path=True)] = ""
+    """Folder with the data of the tasks; without --data, no run is evaluated."""
+    protocol: Annotated[Literal["full", "fast"], Flag()] = "full"
+    """Protocol of `clearspan eval`."""
+    at_once: Annotated[int, Flag("N"), Ge(1)] = 1
+    """Train and evaluate N runs at a time, quietly, on the same devices, whose memory the runs share."""
+    dry_run: Annotated[bool, Flag()] = False
+    """List the runs and the keys that each run changes, without training."""
     quiet: Quiet = False
+    """Show no progress bar."""
