@@ -49,8 +49,10 @@ SPLIT_BYTES = 16_000_000
 class Vocabulary(CorpusOptions, StoreCommand):
     """The command `vocabulary`: learns a tokenizer from texts."""
 
-    size: Annotated[int, Flag("number of token ids", "N")] = 32000
-    max_document_bytes: Annotated[int, Flag("count longer records as bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
+    size: Annotated[int, Flag("N")] = 32000
+    """Number of token ids."""
+    max_document_bytes: Annotated[int, Flag("N"), Ge(1)] = MAX_BYTES
+    """Count longer records as bad (default 64 MB)."""
     texts: TextOptions = dataclasses.field(default_factory=TextOptions)
     files: FileOptions = dataclasses.field(default_factory=FileOptions)
 

@@ -8,23 +8,16 @@ from annotated_types import Ge
 from clearspan.common.options import Flag, Options, words_of
 from clearspan.common.terminal import REQUIRED
 
-RESUME = (
-    "continue from the last complete checkpoint in the output folder; without a checkpoint, start from the beginning"
-)
-DRY_RUN = "check everything; print the recipe, parameters, device, data, token budget and memory; do not train"
 TRAIN = "clearspan.train.__main__:train"
 """Name of the function that trains, for `common.spawned`."""
 EXPECTED = (ValueError, RuntimeError, OSError)
 """Errors that mean that a training failed, in addition to those that a rank reports."""
 LAUNCHERS = {"--include_devices": "--include", "--exclude_devices": "--exclude"}
 """Option of this command -> the launcher's option, whose name has a different meaning in other commands."""
-DEVICES = "number of devices to use on each machine (default: all)"
-HOSTFILE = "file that lists the machines, with one line 'NODE slots=N' for each"
-LOG_LEVEL = "level of the launcher's messages: debug, info, warning, error or critical (default)"
 
-_Text = Annotated[str | None, Flag("", "VALUE")]
-_Number = Annotated[int | None, Flag("", "VALUE")]
-_Switch = Annotated[bool, Flag("")]
+_Text = Annotated[str | None, Flag("VALUE")]
+_Number = Annotated[int | None, Flag("VALUE")]
+_Switch = Annotated[bool, Flag()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +27,28 @@ class LauncherOptions(Options):
     heading: ClassVar[str] = "the launcher's options (`deepspeed --help` explains all of them)"
     underscores: ClassVar[bool] = True
 
-    num_accelerators: Annotated[int | None, Flag(DEVICES, "VALUE"), Ge(1)] = None
-    num_gpus: Annotated[int | None, Flag("", "VALUE"), Ge(1)] = None
-    include_devices: Annotated[str | None, Flag("devices to use, e.g. 0,2 or NODE:0,2@NODE", "VALUE")] = None
-    exclude_devices: Annotated[str | None, Flag("devices not to use, e.g. 0,2 or NODE:0,2@NODE", "VALUE")] = None
-    hostfile: Annotated[str | None, Flag(HOSTFILE, "VALUE", path=True)] = None
-    num_nodes: Annotated[int | None, Flag("", "VALUE"), Ge(1)] = None
+    num_accelerators: Annotated[int | None, Flag("VALUE"), Ge(1)] = None
+    """Number of devices to use on each machine (default: all)."""
+    num_gpus: Annotated[int | None, Flag("VALUE"), Ge(1)] = None
+    include_devices: Annotated[str | None, Flag("VALUE")] = None
+    """Devices to use, e.g. 0,2 or NODE:0,2@NODE."""
+    exclude_devices: Annotated[str | None, Flag("VALUE")] = None
+    """Devices not to use, e.g. 0,2 or NODE:0,2@NODE."""
+    hostfile: Annotated[str | None, Flag("VALUE", path=True)] = None
+    """File that lists the machines, with one line 'NODE slots=N' for each."""
+    num_nodes: Annotated[int | None, Flag("VALUE"), Ge(1)] = None
     node_rank: _Number = None
     master_addr: _Text = None
     master_port: _Number = None
     launcher: _Text = None
     launcher_args: _Text = None
     ssh_port: _Number = None
-    venv_script: Annotated[str | None, Flag("", "VALUE", path=True)] = None
+    venv_script: Annotated[str | None, Flag("VALUE", path=True)] = None
     bind_core_list: _Text = None
-    enable_each_rank_log: Annotated[
-        str | None, Flag("folder for the log files, one for each rank", "VALUE", path=True)
-    ] = None
-    log_level: Annotated[str | None, Flag(LOG_LEVEL, "VALUE")] = None
+    enable_each_rank_log: Annotated[str | None, Flag("VALUE", path=True)] = None
+    """Folder for the log files, one for each rank."""
+    log_level: Annotated[str | None, Flag("VALUE")] = None
+    """Level of the launcher's messages: debug, info, warning, error or critical (default)."""
     bind_cores_to_rank: _Switch = False
     no_ssh: _Switch = False
     no_ssh_check: _Switch = False
