@@ -19,7 +19,6 @@ from clearspan.eval.models.load import default_name
 from clearspan.eval.results import EXAMPLES, RESULTS
 from clearspan.eval.tasks.registry import family
 from clearspan.eval.tasks.task import ProtocolName
-from clearspan.retrieval.hybrid import HYBRID_WEIGHT
 
 REPORT = "report.html"
 
