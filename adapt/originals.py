@@ -48,7 +48,7 @@ def find_originals(verdict: Verdict, vectors: Path, title: str | None, known: Ma
     if missing := wanted - found.keys():
         try:
             searched = _search(missing, _texts(vectors, title), are_parts=verdict.task == "crops")
-            found |= {text: searched.get(text, text) for text in missing}
+            found |= {text: searched.get(text, text) for text in sorted(missing)}
         except (ManifestError, ShardError, OSError):  # the next search says what is wrong
             return found
     return found

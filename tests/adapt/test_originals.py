@@ -78,3 +78,12 @@ def test_the_report_has_the_originals_and_keeps_them(
         assert "They hunt at night in county 7, and roost by day in the barns of county 7, where" in source
         assert "owls of [UNK]" in source, "as it was decoded, if the original is not known"
         monkeypatch.setattr(originals, "_texts", None)  # the second call knows them
+
+
+def test_the_order_of_the_originals_is_that_of_their_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set of texts has another order in each process; adapt.json is the same in all."""
+    texts = [f"owl {number}" for number in range(40)]
+    examples = tuple(Example(text, f"{text} text", 1, 2, f"{text} first", f"{text} other") for text in texts)
+    monkeypatch.setattr(originals, "_texts", lambda *given: [])
+    found = originals.find_originals(dataclasses.replace(verdict("BM25"), examples=examples), tmp_path, None, {})
+    assert [*found] == sorted(found) and len(found) == 160
