@@ -9,7 +9,7 @@
 
 A model's weight with BM25 is chosen for each number of texts by the held-out titles that pick checkpoints; figures
 are of the others: means over seeds, with the 95 % interval of a bootstrap over titles, paired between systems. The
-seeds of a way share the texts, the negatives and the start. Prints the tables of docs/adapt.md.
+seeds of a way share the texts, the negatives and the start. Prints the tables of docs/adapt-figures.md.
 
 With --data, prints the same for judged queries, which no training saw: BM25, and each model, with the first seed, alone
 and with BM25. Its weight there is the one that held-out titles choose among all texts of the input: judged queries
@@ -270,11 +270,11 @@ def described(examples: Examples) -> dict[str, Any]:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Return the tables of docs/adapt.md."""
+    """Return the tables of docs/adapt-figures.md."""
     lines: list[str] = []
     for way, by_size in result["ranked"].items():
         sizes = list(by_size)
-        lines += [f"{way}: {result['minutes'][way]} minutes of a core", ""]
+        lines += [f"{way}: {result['minutes'][way]} CPU minutes", ""]
         lines += [
             "| MRR among | " + " | ".join(f"{int(size):,}" for size in sizes) + " |",
             "|---" * (len(sizes) + 1) + "|",
