@@ -287,6 +287,8 @@ class Options:
     def __post_init__(self) -> None:
         for field in _fields(type(self)):
             value = getattr(self, field.name)
+            if value is field.default:  # most are: nothing to check, and no import of pydantic
+                continue
             try:
                 value = within_int64(conform(value, field.hint))
                 if field.flag.choices and value is not None:

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 QUOTED = re.findall(r"^```\n\$ (.+)\n(?:\w+): (.+)\n```$", PAGE, re.MULTILINE)
-ROOMS = ("adapt", "clearspan", "common", "eval", "pipelines", "shards", "train")
+ROOMS = ("adapt", "clearspan", "common", "eval", "pipelines", "retrieval", "serve", "shards", "train")
 SHORTEST = 8
 """Fewest letters of a text that counts as a sentence of an error."""
 USERS = {"body", "line"}
