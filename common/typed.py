@@ -134,10 +134,8 @@ def _schema(hint: Any, exact: bool) -> Any:
 
 
 def _float_alone(value: Any) -> Any:
-    from pydantic_core import PydanticCustomError
-
     if isinstance(value, int):
-        raise PydanticCustomError("float_type", "")
+        raise ValueError("a number")
     return value
 
 

@@ -205,7 +205,7 @@ def test_the_workers_list_names_what_workers_of_every_kind_import(wheel: Path) -
     owners = packages_distributions()
     needed = {canonicalize_name(owner) for name in names - {"clearspan"} for owner in owners.get(name, [name])}
     listed = {canonicalize_name(r.name) for r in requirements(wheel, "worker")}
-    assert needed - listed == {"rich", "tqdm"}  # the driver's tables, and its bars, which transformers brings too
+    assert needed - listed == {"joblib", "rich", "tqdm"}  # the driver's processes, tables and bars
     assert listed - needed == {"safetensors"}  # of static models, for `embed`
 
 
