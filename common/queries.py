@@ -6,7 +6,7 @@
     .tsv, .jsonl       the same columns or fields
 
 `read_queries` returns one `Query` per row. If several rows have the same query, callers merge them into one query with
-several right answers.
+several relevant documents.
 """
 
 from collections.abc import Iterator, Mapping
@@ -87,7 +87,7 @@ def _query(record: Mapping[str, Any], place: str) -> Query:
         raise DataError(f"{place}: the query is empty: write one, or remove the row")
     answers = {name: _answer(record, name, place) for name in ("text", "id")}
     if None not in answers.values():
-        raise DataError(f"{place}: has both a text and an id: give one of them, by which to find the right text")
+        raise DataError(f"{place}: has both a text and an id: give one of them, by which to find the relevant document")
     return Query(text, answers["text"], answers["id"], place)
 
 

@@ -1,4 +1,4 @@
-"""Ranks that a verdict's systems give to the right texts: BM25, each model, and each model combined with BM25.
+"""Ranks that a verdict's systems give to the relevant documents: BM25, each model, and each model combined with BM25.
 
     rounds of (choosing queries, judged queries) ─┐
     vectors of a model and of BM25 ───────────────┴> ContestResult: weight of the model, rank for each judged query
@@ -29,7 +29,7 @@ BESIDE = " + BM25"
 
 @dataclass(frozen=True)
 class ContestResult:
-    """A system, and the ranks at which it finds the right texts.
+    """A system, and the ranks at which it finds the relevant documents.
 
     Weights and systems are selected on some queries, the choosing queries. The figures of the verdict are measured on
     the judged queries.
@@ -42,7 +42,7 @@ class ContestResult:
             choosing queries. None if the system is a model or BM25 alone.
         choosing_mrr: the MRR on the choosing queries, from 0 to 1. The trained system and the untrained system with the
             highest values are compared by the verdict.
-        ranks: for each judged query, the rank of its best right text, from 1, and the text that ranks first.
+        ranks: for each judged query, the rank of its best relevant document, from 1, and the text that ranks first.
     """
 
     name: str
@@ -54,7 +54,7 @@ class ContestResult:
 
     @property
     def reciprocal(self) -> NDArray[np.float64]:
-        """The reciprocal ranks of the right texts of the m judged queries, (m,); 0 for a rank larger than 1,000."""
+        """The reciprocal ranks of the m judged queries' relevant documents, (m,); 0 for a rank larger than 1,000."""
         return self.ranks.reciprocal
 
 

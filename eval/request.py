@@ -62,8 +62,8 @@ class EvalOptions(Options):
     pairs: Annotated[tuple[Path, ...], Flag("FILE.csv")] = ()
     """Task of your own: csv or tsv file with two texts and a score in each row; may be repeated."""
     queries: Annotated[Path | None, Flag("FILE")] = None
-    """File of your own questions, csv, tsv or jsonl with the fields query and text (the right text), which is ranked
-    among all texts of the dataset in --data.
+    """File of your own questions, csv, tsv or jsonl with the fields query and text (the relevant document), which is
+    ranked among all texts of the dataset in --data.
     """
     hybrid_weight: Annotated[float | None, Flag("W"), Ge(0), Le(1)] = None
     """Weight of the model in hybrid:DIR, 0 to 1 (default: 0.7; in heldout, the weight that is best on the half that

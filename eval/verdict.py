@@ -95,7 +95,7 @@ class System:
         is_trained: whether the system's model was trained on this dataset.
         weight: the weight of the model's score, from 0 to 1, in the sum with BM25's score; None for a model alone or
             BM25 alone.
-        mrr: the mean reciprocal rank of the right text, in percent.
+        mrr: the mean reciprocal rank of the relevant document, in percent.
         low, high: the ends of the 95 % interval of `mrr`.
         gain: what the system finds more than BM25; None for BM25 itself.
     """
@@ -112,13 +112,13 @@ class System:
 
 @dataclass(frozen=True)
 class Example:
-    """A query for which the best trained and the best untrained system give different ranks to the right text.
+    """A query for which the best trained and the best untrained system give different ranks to the relevant document.
 
     Attributes:
         query: the query.
-        text: the right text, which a search with the query should rank first.
-        rank: the rank that the trained system gives the right text, from 1.
-        rank_untrained: the rank that the untrained system gives the right text, from 1.
+        text: the relevant document, which a search with the query should rank first.
+        rank: the rank that the trained system gives the relevant document, from 1.
+        rank_untrained: the rank that the untrained system gives the relevant document, from 1.
         first: the text that the trained system ranks first.
         first_untrained: the text that the untrained system ranks first.
     """
@@ -151,8 +151,8 @@ class Verdict:
             they are too few to decide.
         sentence: the outcome in one sentence.
         notes: remarks on how reliable the scores are, such as a warning that there are few queries.
-        examples: first, queries for which the best trained system ranks the right text higher than the best untrained
-            system; then, queries for which it ranks the right text lower.
+        examples: first, queries for which the best trained system ranks the relevant document higher than the best
+            untrained system; then, queries for which it ranks the relevant document lower.
     """
 
     task: Task
@@ -272,8 +272,8 @@ def decide(
     """Compare the systems, and return the verdict.
 
     Args:
-        results: the ranks that each system gave to the right texts. At least one system is trained, and at least one is
-            not. Among equally good systems, the first is preferred.
+        results: the ranks that each system gave to the relevant documents. At least one system is trained, and at least
+            one is not. Among equally good systems, the first is preferred.
         contest: the queries and the texts.
         task: the type of the queries.
         num_collection: the number of texts in the dataset, including texts that are not ranked.

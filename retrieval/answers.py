@@ -1,9 +1,10 @@
-"""Ranks of the right texts among the hits, for a file of queries that names the right text of each query.
+"""Ranks of the relevant documents among the hits, for a file of queries that names the relevant document of each query.
 
-    queries with a right text or its id -> rows of the right texts -> best rank among the first 1,000 hits -> MRR
+    queries with a relevant document or its id -> rows of the relevant documents -> best rank among the first 1,000 hits
+    -> MRR
 
 The ids in the file are the ids that search results show (`Hit.name`). If several lines of the file have the same query,
-they count as one query that has several right texts.
+they count as one query that has several relevant documents.
 """
 
 import dataclasses
@@ -18,15 +19,15 @@ from clearspan.shards.schema import FIELD
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """Ranks of the right texts of queries among the hits of a search, and their mean reciprocal rank.
+    """Ranks of the relevant documents of queries among the hits of a search, and their mean reciprocal rank.
 
     Attributes:
-        ranks: for each query, the rank of its best right text, from 1; None if no right text is named, or none of the
-            named ones is among the hits.
-        num_judged: the number of distinct queries with a right text in the collection.
-        num_missing: the number of distinct queries whose right text is named, but is not in the collection.
-        mrr: the mean of 1 / rank over the `num_judged` queries, in percent. A query whose right text is not among the
-            hits adds 0.
+        ranks: for each query, the rank of its best relevant document, from 1; None if no relevant document is named, or
+            none of the named ones is among the hits.
+        num_judged: the number of distinct queries with a relevant document in the collection.
+        num_missing: the number of distinct queries whose relevant document is named, but is not in the collection.
+        mrr: the mean of 1 / rank over the `num_judged` queries, in percent. A query whose relevant document is not
+            among the hits adds 0.
     """
 
     ranks: list[int | None]
@@ -36,25 +37,25 @@ class Answers:
 
     @classmethod
     def of(cls, texts: Texts, queries: Sequence[Query], results: Sequence[tuple[Sequence[int], object]]) -> "Answers":
-        """Return the ranks at which queries find their right texts.
+        """Return the ranks at which queries find their relevant documents.
 
         Args:
             texts: the rows that were searched.
-            queries: the queries with their right texts, as far as these are known.
+            queries: the queries with their relevant documents, as far as these are known.
             results: for each query, the indices of the rows that it finds, best first, and their scores, which are not
                 used.
 
         Raises:
             ShardError: a shard is damaged.
         """
-        right = _right_rows(texts, queries)
+        relevant = _relevant_rows(texts, queries)
         ranks = []
         for query, (rows, _) in zip(queries, results, strict=True):
-            of_query = right.get(query.text, set())
+            of_query = relevant.get(query.text, set())
             ranks.append(next((rank for rank, row in enumerate(rows, start=1) if row in of_query), None))
         asked = {query.text for query in queries if query.has_answer}
         judged = dict(zip((query.text for query in queries), ranks, strict=True))
-        judged = {text: rank for text, rank in judged.items() if right.get(text)}
+        judged = {text: rank for text, rank in judged.items() if relevant.get(text)}
         mrr = 100 * sum(1 / rank for rank in judged.values() if rank) / max(1, len(judged))
         return cls(ranks, len(judged), len(asked - judged.keys()), mrr)
 
@@ -62,18 +63,19 @@ class Answers:
         lines = []
         if self.num_judged:
             lines.append(
-                f"MRR {self.mrr:.1f} over {self.num_judged:,} queries whose right text is known (ranks to {DEPTH:,})"
+                f"MRR {self.mrr:.1f} over {self.num_judged:,} queries whose relevant document is known (ranks to "
+                f"{DEPTH:,})"
             )
         if self.num_missing:
             name = "1 query names" if self.num_missing == 1 else f"{self.num_missing:,} queries name"
-            lines.append(f"{name} a right text that is not in the collection: left out")
+            lines.append(f"{name} a relevant document that is not in the collection: left out")
         return "\n".join(lines)
 
 
-def _right_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]]:
-    """Return the rows that hold the right texts of queries: text of a query -> indices of these rows.
+def _relevant_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]]:
+    """Return the rows that hold the relevant documents of queries: text of a query -> indices of these rows.
 
-    Queries whose right texts are in no row are left out of the result.
+    Queries whose relevant documents are in no row are left out of the result.
     """
     by_text: dict[str, list[str]] = {}
     by_id: dict[str, list[str]] = {}
@@ -84,8 +86,8 @@ def _right_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]
             by_hash.setdefault(text_id(query.answer_text.encode()), []).append(query.text)
         if query.answer_id is not None:
             by_id.setdefault(query.answer_id, []).append(query.text)
-    right: dict[str, set[int]] = {}
-    for start, number, batch in texts.batches("finding the right texts"):
+    relevant: dict[str, set[int]] = {}
+    for start, number, batch in texts.batches("finding the relevant documents"):
         names = batch.schema.names
         ids = batch.column(DOCUMENT if DOCUMENT in names else "id").to_pylist()
         column = f"{FIELD}{texts.id_fields[number]}"
@@ -95,5 +97,5 @@ def _right_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]
             named = by_id.get(str(identity if name is None else name), []) if by_id else []
             of_text = by_text.get(text.strip(), ()) if text else ()
             for query in (*named, *by_hash.get(identity, ()), *of_text):
-                right.setdefault(query, set()).add(row)
-    return right
+                relevant.setdefault(query, set()).add(row)
+    return relevant

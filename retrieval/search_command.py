@@ -145,7 +145,7 @@ class SearchResults(Result):
         folders: the folders of the collections.
         queries: the texts of the queries.
         hits: for each query, its hits, best first.
-        answers: the ranks of the right texts; None if no query names its right text.
+        answers: the ranks of the relevant documents; None if no query names its relevant document.
         weight: the weight of the model's score when combined with BM25, from 0 (BM25 alone) to 1 (the model alone).
         compute: device and precision with which queries were embedded; None if they were not embedded.
         prompt: the prompt that was put before each query; "" for none.
@@ -183,7 +183,7 @@ class SearchResults(Result):
         lines = []
         for number, (query, hits) in enumerate(zip(self.queries, self.hits, strict=True)):
             rank = self.answers.ranks[number] if self.answers else None
-            lines += [query if rank is None else f"{query} (the right text ranks {rank:,})", self._hits(hits)]
+            lines += [query if rank is None else f"{query} (the relevant document ranks {rank:,})", self._hits(hits)]
         if self.answers:
             lines.append(str(self.answers))
         if self.compute:

@@ -47,7 +47,9 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
     """
     queries = read_queries(path)
     if without := [query.place for query in queries if not query.has_answer]:
-        raise DataError(f"{without[0]}: names no right text ({counted(len(without), 'such row')}): add the column text")
+        raise DataError(
+            f"{without[0]}: names no relevant document ({counted(len(without), 'such row')}): add the column text"
+        )
     if by_id := next((query.place for query in queries if query.answer_id is not None), None):
         raise DataError(
             f"{by_id}: names a text by its id, but a dataset of tokens stores no ids: add the column text, or rank in "

@@ -298,10 +298,10 @@ def _kind(spec: str) -> str:
 def examples(summary: ScoreSummary, task: str) -> list[Table]:
     """Return a table with the query that the best model wins by most, and one with the query that it loses by most.
 
-    The best model is compared with the other model that `compared` returns. It wins a query if it ranks the right text
-    higher than the other model does, and loses a query if it ranks the text lower. The margin is the difference of the
-    reciprocal ranks. If there is no query that it wins, or none that it loses, that table is left out. The list is
-    empty if fewer than two models have a defined main score.
+    The best model is compared with the other model that `compared` returns. It wins a query if it ranks the relevant
+    document higher than the other model does, and loses a query if it ranks the text lower. The margin is the
+    difference of the reciprocal ranks. If there is no query that it wins, or none that it loses, that table is left
+    out. The list is empty if fewer than two models have a defined main score.
     """
     pair = compared(summary, task)
     if pair is None:
@@ -330,7 +330,7 @@ def _reciprocal(answer: Answer) -> float:
 
 def _example(outcome: str, names: tuple[str, str], best: Answer, other: Answer) -> Table:
     ranks = [f"rank {each.rank:,}" if each.rank else f"not among the first {DEPTH:,}" for each in (best, other)]
-    rows: list[tuple[Any, ...]] = [("query", cut(best.query)), ("right text", cut(best.right))]
+    rows: list[tuple[Any, ...]] = [("query", cut(best.query)), ("relevant document", cut(best.right))]
     for name, answer in zip(names, (best, other), strict=True):
         if answer.rank != 1:
             rows.append((f"first for {name}", cut(answer.first)))

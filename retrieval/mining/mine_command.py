@@ -73,7 +73,7 @@ class Mine(ChoiceOptions, StoreCommand):
     summary: ClassVar[str] = COMMANDS["mine"].summary
     description: ClassVar[str] = (
         "Add hard negatives to a dataset of pairs or triplets: texts of other rows that a model, or BM25, ranks\n"
-        "close to the right text of a row."
+        "close to the relevant document of a row."
     )
     example: ClassVar[str] = "clearspan mine data/pairs --model MODEL --negatives 4 --output data/mined"
 

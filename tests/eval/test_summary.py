@@ -100,7 +100,7 @@ def test_neighbors_of_several_models_stand_below_each_other_under_their_query(su
 
 
 def ranking(name: str, ranks: list[int], family: str = "heldout", spec: str = "") -> Scored:
-    """Return an evaluation that ranks the right text of each query at these ranks, among 500 texts."""
+    """Return an evaluation that ranks the relevant document of each query at these ranks, among 500 texts."""
     examples = {"mrr": Examples.of("mean", 1 / np.array(ranks))}
     answers = [Answer(f"query {i}", f"text {i}", rank, f"{name} {i}") for i, rank in enumerate(ranks)]
     counts = {"queries": len(ranks), "documents": 500}
@@ -220,9 +220,9 @@ def test_the_examples_are_a_query_that_the_best_model_wins_and_one_that_it_loses
     losing = ranking("new", [1] * 60 + [1] * 39 + [7], spec="hybrid:run/model")
     won, lost = every(report_sections(ScoreSummary(with_differences([BM25, losing]))))["Examples"].tables
     assert won.caption == "new wins: rank 1; BM25: rank 2"
-    assert won.rows == [("query", "query 0"), ("right text", "text 0"), ("first for BM25", "BM25 0")]
+    assert won.rows == [("query", "query 0"), ("relevant document", "text 0"), ("first for BM25", "BM25 0")]
     assert lost.caption == "new loses: rank 7; BM25: rank 1"
-    assert lost.rows == [("query", "query 99"), ("right text", "text 99"), ("first for new", "new 99")]
+    assert lost.rows == [("query", "query 99"), ("relevant document", "text 99"), ("first for new", "new 99")]
 
 
 def test_many_models_are_rows() -> None:

@@ -423,7 +423,7 @@ def test_questions_of_the_user_are_judged_among_all_texts(
     ):
         judge(entrants(models, "pairs", "embed"), dataset, path)
     path.write_text(json.dumps({"query": "where?"}))
-    with pytest.raises(DataError, match=r"questions.jsonl:1: names no right text"):
+    with pytest.raises(DataError, match=r"questions.jsonl:1: names no relevant document"):
         judge(entrants(models, "pairs", "embed"), dataset, path)
 
 

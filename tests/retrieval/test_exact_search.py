@@ -780,8 +780,11 @@ def test_a_file_of_queries_with_right_texts_gives_their_ranks(
     assert all(len(result["hits"]) == 3 for result in shown["results"])
     assert exit_code(main, "search", *given) == 0
     printed = capsys.readouterr().out
-    assert f"MRR {expected:.1f} over 30 queries whose right text is known" in printed
-    assert "1 query names a right text that is not in the collection" in printed and "the right text ranks" in printed
+    assert f"MRR {expected:.1f} over 30 queries whose relevant document is known" in printed
+    assert (
+        "1 query names a relevant document that is not in the collection" in printed
+        and "the relevant document ranks" in printed
+    )
 
 
 @pytest.mark.slow

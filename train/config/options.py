@@ -201,15 +201,16 @@ class TrainingConfig:
         eval_steps: evaluate on `eval_data` and held-out examples before the first step and every this many steps. 0:
             never.
         eval_data: the data whose score chooses the best checkpoint. heldout: the mean reciprocal rank, in percent, of
-            the right text among `eval_texts` texts; the query is the text's title, or if there are no titles another
-            crop of the text. It needs `data.NAME.validation` but no labels. It uses half of the held-out texts, and
-            `clearspan eval --tasks heldout` the other half, so that the choice does not favor the trained model. The
-            path of SentEval's folder: the Spearman correlation on STS-B dev. The path of a csv or tsv file of sentence
-            pairs with scores: the Spearman correlation on it. "": the losses on `data.NAME.validation` choose; without
-            held-out examples, the last checkpoint is exported.
-        eval_texts: with `eval_data: heldout`, the number of texts that an evaluation ranks: the right texts of the
-            queries, and distractors, which are the texts that BM25 ranks nearest to the queries. The number of queries
-            is at most `eval_texts` / 2. More texts distinguish checkpoints better, and each costs an embedding at every
+            the relevant document among `eval_texts` texts; the query is the text's title, or if there are no titles
+            another crop of the text. It needs `data.NAME.validation` but no labels. It uses half of the held-out texts,
+            and `clearspan eval --tasks heldout` the other half, so that the choice does not favor the trained model.
+            The path of SentEval's folder: the Spearman correlation on STS-B dev. The path of a csv or tsv file of
+            sentence pairs with scores: the Spearman correlation on it. "": the losses on `data.NAME.validation` choose;
+            without held-out examples, the last checkpoint is exported.
+        eval_texts: with `eval_data: heldout`, the number of texts that an evaluation ranks: the relevant documents of
+            the queries, and distractors, which are the texts that BM25 ranks nearest to the queries. The number of
+            queries is at most `eval_texts` / 2. More texts distinguish checkpoints better, and each costs an embedding
+            at every
             evaluation: a static encoder can afford 20,000.
         max_hours: save and stop, as on SIGTERM, this many hours after the start, e.g. below a batch system's limit;
             leave time for the save. 0: no limit.

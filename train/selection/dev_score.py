@@ -3,9 +3,9 @@
     SentEval's folder, or a file of scored pairs ──> Spearman correlation of cosines with the scores (STS-B dev)
     `heldout`: queries from data.NAME.validation ──> MRR of a search among texts of data.NAME.path and .validation
 
-With `heldout`, a query is a title, or a crop of a text, and should find its text. The ranked texts are the right texts
-of all queries, and those training and held-out texts that BM25 ranks high for the queries. So the score covers the hard
-cases of a search among all texts, while `training.eval_texts` limits the number of texts to embed.
+With `heldout`, a query is a title, or a crop of a text, and should find its text. The ranked texts are the relevant
+documents of all queries, and those training and held-out texts that BM25 ranks high for the queries. So the score
+covers the hard cases of a search among all texts, while `training.eval_texts` limits the number of texts to embed.
 
 The encoder puts the prompts of the model to be exported before the texts: its query prompt before queries, its document
 prompt before ranked texts. The texts of scored pairs get its prompt for other texts.
@@ -128,8 +128,8 @@ def picking(path: str, validation: str, max_texts: int) -> RetrievalSet:
 
     Args:
         path, validation: the folders of the dataset's training part and of its held-out part.
-        max_texts: the maximum number of texts to rank. It is exceeded only if the queries have more right texts than
-            this. The maximum number of queries is `max_texts` // 2, or 10 if `max_texts` is less than 20.
+        max_texts: the maximum number of texts to rank. It is exceeded only if the queries have more relevant documents
+            than this. The maximum number of queries is `max_texts` // 2, or 10 if `max_texts` is less than 20.
 
     Raises:
         DataError: a part of the dataset is damaged, or it has too few held-out texts.
