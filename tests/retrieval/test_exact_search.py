@@ -766,6 +766,7 @@ def test_a_file_of_queries_with_right_texts_gives_their_ranks(
     lines = [{"query": rows[number]["text"][:40], "text": rows[number]["text"]} for number in range(30, 60)]
     lines.append({"query": "gone", "text": "not there"})
     (tmp_path / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    capsys.readouterr()  # what the fixture's embed printed, in the first test that needs it
     given = [str(made), "--model", str(model), "--queries", str(tmp_path / "queries.jsonl"), "--top", "3"]
     assert exit_code(main, "search", *given, "--json") == 0
     shown = json.loads(capsys.readouterr().out)
@@ -790,6 +791,7 @@ def test_a_file_of_queries_with_right_texts_gives_their_ranks(
 @pytest.mark.slow
 def test_words_may_stand_before_and_after_options(embedded: Make, model: Path, capsys: Any) -> None:
     made = str(embedded("lines"))
+    capsys.readouterr()  # what the fixture's embed printed, in the first test that needs it
     given = [("search", made, "owls", "--model", str(model)), ("search", made, "--model", str(model), "owls")]
     shown = []
     for words_ in (*given, ("search", made, "--query", "owls", "--model", str(model))):
