@@ -80,7 +80,7 @@ class TopK:
         is_near = _reach(scores, self._least)
         count = np.count_nonzero if isinstance(scores, np.ndarray) else type(is_near).count_nonzero
         if may_cut and scores.shape[1] > self._top and count(is_near) > MANY * self._top * len(scores):
-            least = np.maximum(self._least, _below(_kth_largest(scores, self._top), self._shifts))
+            least = np.fmax(self._least, _below(_kth_largest(scores, self._top), self._shifts))
             is_near = _reach(scores, least)
         if isinstance(scores, np.ndarray):
             query, at = np.divmod(np.flatnonzero(is_near), max(1, scores.shape[1]))
@@ -149,6 +149,26 @@ def top_indices(scores: NDArray[np.floating], depth: int, ids: Indices) -> Indic
     return found
 
 
+def best_rank(scores: NDArray[np.floating], relevant: Indices, ids: Indices) -> tuple[int, int]:
+    """Return the index of the relevant text that ranks best for a query, and its rank, from 1, among all n texts.
+
+    It is the rank that the text has in `top_indices`, computed without the rest of the ranking.
+
+    Args:
+        scores: the score of each text, (n,).
+        relevant: the indices of the relevant texts.
+        ids: the id of each text, (n,), which breaks ties.
+    """
+    right = relevant[np.lexsort((ids[relevant], rounded(scores[relevant])))[-1]]
+    bound = float(scores[right])
+    before = int((scores > bound + SLACK).sum())
+    near = np.flatnonzero((scores >= bound - SLACK) & (scores <= bound + SLACK))
+    score, others = rounded(scores[right]), rounded(scores[near])
+    before += int((others > score).sum())
+    before += int(((others == score) & (ids[near] > ids[right])).sum())
+    return int(right), before + 1
+
+
 def rounded(scores: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return scores in float64, rounded to 6 decimals (`DECIMALS`)."""
     return np.asarray(scores, np.float64).round(DECIMALS)
@@ -164,11 +184,10 @@ def _reach(scores: Any, least: NDArray[np.float32]) -> Any:
 
 
 def _kth_largest(scores: Any, k: int) -> NDArray[np.floating]:
-    """Return the k-th largest of each query's scores, (n,); k is less than their number."""
+    """Return the k-th largest of each query's scores, (n,); k is less than their number. NaN is the smallest."""
     if isinstance(scores, np.ndarray):
-        place = scores.shape[1] - k
-        return np.asarray(np.partition(scores, place, axis=1)[:, place])
-    found: NDArray[np.floating] = scores.topk(k, dim=1).values[:, -1].cpu().numpy()
+        return np.asarray(-np.partition(-scores, k - 1, axis=1)[:, k - 1])
+    found: NDArray[np.floating] = -(-scores).topk(k, dim=1, largest=False).values.amax(dim=1).cpu().numpy()
     return found
 
 

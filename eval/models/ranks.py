@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models.similarity import Floats, Vectors, products
 from clearspan.retrieval.ranking import DEPTH
-from clearspan.retrieval.topk import DECIMALS, rounded
+from clearspan.retrieval.topk import best_rank
 
 BLOCK_SCORES = 1 << 24
 """The number of scores in a block. Memory holds a few arrays of this size, which take 64 MB each in float32."""
-_STEP = 10.0**-DECIMALS
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet, chunks
     right_ranks, nearest = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0], np.int64)
     for start, block in score_blocks(queries, documents):
         for row, scores in enumerate(chunks.best(block) if chunks else block, start=start):
-            right, right_ranks[row] = _rank(scores, collection.relevant[row], collection.tie_keys)
+            right, right_ranks[row] = best_rank(scores, collection.relevant[row], collection.tie_keys)
             nearest[row] = right if right_ranks[row] == 1 else int(scores.argmax())
     return Ranks(right_ranks, nearest)
 
@@ -109,21 +108,3 @@ def score_blocks(queries: Vectors, documents: Vectors) -> Iterator[tuple[int, Fl
     rows = max(1, BLOCK_SCORES // max(1, documents.shape[0]))
     for start in range(0, queries.shape[0], rows):
         yield start, products(queries[start : start + rows], documents)
-
-
-def _rank(scores: Floats, relevant: Ints, precedence: Ints) -> tuple[int, int]:
-    """Return the index of the relevant document that ranks best for a query, and the document's rank, from 1.
-
-    Args:
-        scores: the scores of all n documents for the query, (n,).
-        relevant: the indices of the relevant documents.
-        precedence: the tie-break keys of the documents, (n,). Among equal scores, the larger key ranks first.
-    """
-    right = relevant[np.lexsort((precedence[relevant], rounded(scores[relevant])))[-1]]
-    bound = float(scores[right])
-    before = int((scores > bound + _STEP).sum())
-    near = np.flatnonzero((scores >= bound - _STEP) & (scores <= bound + _STEP))
-    score, others = rounded(scores[right]), rounded(scores[near])
-    before += int((others > score).sum())
-    before += int(((others == score) & (precedence[near] > precedence[right])).sum())
-    return int(right), before + 1

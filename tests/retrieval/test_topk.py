@@ -1,12 +1,15 @@
 """The best rows of a search, taken block by block, are those of sorting all rows."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearspan.retrieval.topk import TopK, top_indices
+from clearspan.retrieval.topk import TopK, best_rank, top_indices
 
 NEAR = [0.5, 0.5000001, 0.4999999, 0.5001, 0.25, -0.5]
 """Scores of which the first three are equal when rounded to 6 decimals."""
@@ -80,3 +83,22 @@ def test_a_large_block_is_cut_to_no_fewer_than_its_best_rows(is_tensor: bool) ->
         block = scores[:, rows]
         best.add(torch.from_numpy(block) if is_tensor else block, rows, rows)
     assert best.rows.tolist() == np.argsort(-scores, axis=1)[:, :7].tolist()
+
+
+@pytest.mark.guarantee("exact-search")
+@pytest.mark.parametrize("as_scores", [np.asarray, torch.from_numpy])
+def test_a_score_that_is_not_a_number_hides_no_other_row(as_scores: Callable[[np.ndarray], Any]) -> None:
+    for scores, top in (([np.nan, 0.1, np.nan, 0.9, 0.5, 0.3, 0.2, np.nan], 1), ([*[np.nan] * 9, 0.9], 2)):
+        best = TopK(top, np.zeros(1))
+        best.add(as_scores(np.array([scores], np.float32)), np.arange(len(scores)), np.arange(len(scores)))
+        assert best.found[0][0] == [scores.index(0.9)]
+
+
+@pytest.mark.guarantee("ties-by-id")
+@given(st.lists(st.sampled_from(NEAR), min_size=1, max_size=len(IDS)), st.data())
+def test_the_best_rank_is_that_of_the_whole_ranking(scores: list[float], data: st.DataObject) -> None:
+    ids = np.array(data.draw(st.permutations(IDS)))[: len(scores)]
+    relevant = np.array(data.draw(st.lists(st.integers(0, len(scores) - 1), min_size=1, unique=True)))
+    ranking = top_indices(np.array(scores, np.float32), len(scores), ids).tolist()
+    right, rank = best_rank(np.array(scores, np.float32), relevant, ids)
+    assert right == ranking[rank - 1] and rank == 1 + min(ranking.index(text) for text in relevant)
