@@ -88,10 +88,11 @@ def test_a_large_block_is_cut_to_no_fewer_than_its_best_rows(is_tensor: bool) ->
 @pytest.mark.guarantee("exact-search")
 @pytest.mark.parametrize("as_scores", [np.asarray, torch.from_numpy])
 def test_a_score_that_is_not_a_number_hides_no_other_row(as_scores: Callable[[np.ndarray], Any]) -> None:
-    for scores, top in (([np.nan, 0.1, np.nan, 0.9, 0.5, 0.3, 0.2, np.nan], 1), ([*[np.nan] * 9, 0.9], 2)):
+    scores = [np.nan, *np.linspace(0, 1, 20).tolist(), np.nan]
+    for top, expected in ((1, [20]), (3, [20, 19, 18])):
         best = TopK(top, np.zeros(1))
         best.add(as_scores(np.array([scores], np.float32)), np.arange(len(scores)), np.arange(len(scores)))
-        assert best.found[0][0] == [scores.index(0.9)]
+        assert best.found[0][0] == expected
 
 
 @pytest.mark.guarantee("ties-by-id")
