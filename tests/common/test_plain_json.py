@@ -22,10 +22,10 @@ from clearspan.train.request import LauncherOptions, TrainOptions
 class Owl(Options):
     """Options with a value of each form."""
 
-    nest: Annotated[Path | None, Flag("", "DIR")] = None
-    hours: Annotated[tuple[int, ...], Flag("", "H")] = ()
-    prey: Annotated[tuple[str, ...], Flag("", "NAME")] = ("mice",)
-    weight: Annotated[float, Flag("", "G"), Ge(0)] = 0.5
+    nest: Annotated[Path | None, Flag("DIR")] = None
+    hours: Annotated[tuple[int, ...], Flag("H")] = ()
+    prey: Annotated[tuple[str, ...], Flag("NAME")] = ("mice",)
+    weight: Annotated[float, Flag("G"), Ge(0)] = 0.5
     sizes: dict[str, list[int]] = field(default_factory=dict)
     pairs: tuple[tuple[str, Path], ...] = ()
 
