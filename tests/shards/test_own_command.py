@@ -25,7 +25,7 @@ def test_it_has_help_limits_json_and_errors_of_one_line(dataset: Path, tmp_path:
     code, out, _ = run(dataset, "--top", "3", "--json")
     assert code == 0 and [row["tokens"] for row in json.loads(out)] == lengths[:3]
     assert f": {lengths[0]:,} tokens\n" in run(dataset)[1]
-    assert "how many examples (default 5)" in run("--help")[1]
+    assert "How many examples (default 5)" in run("--help")[1]
     assert run(dataset, "--top", "0")[::2] == (2, "python longest.py: --top must be at least 1, not 0 (see --help)\n")
     code, _, err = run(tmp_path / "nowhere")
     assert code == 1 and "no manifest.json" in err and err.count("\n") == 1
