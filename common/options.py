@@ -30,7 +30,7 @@ from clearspan.common.files import file_in_way
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.terminal import REQUIRED, Parser, UsageError
-from clearspan.common.typed import UNIONS, MismatchError, check_argument, conform, within_int64
+from clearspan.common.typed import UNIONS, MismatchError, conform, within_int64
 
 T = TypeVar("T", bound="Options")
 NO_PATH = "an empty text names no file or folder"
@@ -503,27 +503,6 @@ def words(cls: type[Options], arguments: Mapping[str, Any]) -> list[str]:
         several = [value] if _is_one(value) else value
         line += [str(each) if is_bare else f"{field.word}={each}" for each in several]
     return line
-
-
-def checked_words(cls: type[Options], arguments: Mapping[str, Any]) -> list[str]:
-    """Return the words of a command line that set the same options as a user's keyword arguments, for another process.
-
-    The options are checked as `from_keywords` checks them, except the words of a field with `Flag.rest`, which only
-    have to be texts: the other process checks them, because it may have to import what they are options of.
-
-    Args:
-        arguments: name of a keyword argument -> its value; an option with the value None is left out.
-
-    Raises:
-        UsageError: an option is unknown or missing, or its value is invalid; the message names the option.
-    """
-    rest = {
-        name: field for name, field in _keywords(cls).items() if field.flag.rest and arguments.get(name) is not None
-    }
-    from_keywords(cls, {name: value for name, value in arguments.items() if name not in rest})
-    for name, field in rest.items():
-        check_argument(name, field.hint, _read(field, arguments[name]))
-    return words(cls, arguments)
 
 
 def words_of(options: Options, left_out: Collection[str] = ()) -> list[str]:

@@ -217,8 +217,8 @@ def main() -> int:
 def _work(function: str, options: Sequence[Any], path: str) -> int:
     """Call the function, and write its result to the answer; return the exit code."""
     called = plugins.load_function(function, "a function")
-    hints, names = typing.get_type_hints(called, include_extras=True), inspect.signature(called).parameters
-    result = called(*(typed(hints.get(name, Any), value) for name, value in zip(names, options, strict=False)))
+    hints, given = typing.get_type_hints(called, include_extras=True), inspect.signature(called).bind(*options)
+    result = called(*(typed(hints.get(name, Any), value) for name, value in given.arguments.items()))
     if isinstance(result, int):
         return result
     append(path, {"result": json.loads(to_json(result))})

@@ -11,7 +11,7 @@ from annotated_types import Ge
 
 from clearspan.__main__ import main as clearspan_main
 from clearspan.common.command import Command, Errors, Group, Printed, Result
-from clearspan.common.options import Flag, Json, Options, checked_words, from_keywords
+from clearspan.common.options import Flag, Json, Options, from_keywords
 from clearspan.common.plugins import PluginError
 from clearspan.common.terminal import OutputClosedError, UsageError
 from tests.conftest import exit_code
@@ -94,30 +94,6 @@ def test_words_that_are_no_option_go_to_the_field_that_takes_them() -> None:
     assert from_keywords(Bake, {"cake": "fig", "others": ["--y=1"]}).passed.others == ("--y=1",)
     with pytest.raises(UsageError, match="no such option: --y"):
         Eat.parsed(["--y"], raises=True)
-
-
-def test_words_for_somebody_else_are_passed_on_to_another_process_unchecked() -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Picky(Passed):
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.others:
-                raise ValueError("these words were checked in this process")
-
-    @dataclass(frozen=True, kw_only=True)
-    class Fry(Bake):
-        passed: Picky = Picky()
-
-    given = {"cake": "fig", "max_heat": 180}
-    assert checked_words(Fry, {**given, "others": "--y=1"}) == ["fig", "--max_heat=180", "--y=1"]
-    assert checked_words(Fry, {**given, "others": None}) == ["fig", "--max_heat=180"]
-    for wrong, message in (
-        ({"others": 5}, r"others\.0 must be a text, not 5"),
-        ({"others": ["--y"], "tin_size": "big"}, "`tin_size`: not an integer: 'big'"),
-        ({"others": ["--y"], "ovn": 1}, "no such option: ovn"),
-    ):
-        with pytest.raises(UsageError, match=f"^{message}"):
-            checked_words(Fry, {**given, **wrong})
 
 
 @pytest.mark.usefixtures("command_line")
