@@ -116,7 +116,7 @@ def _schema(hint: Any, exact: bool) -> Any:
     if hint is float and exact:
         return Annotated[float, BeforeValidator(_float_alone)]
     if hint in (int, float, str, bool, None, types.NoneType, Any, object) or origin is Literal:
-        return Any if hint is object else hint
+        return hint
     kind = origin or hint
     if not isinstance(kind, type):
         return Any
