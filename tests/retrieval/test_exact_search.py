@@ -71,16 +71,17 @@ def records(wiki: Path, openwebtext: Path) -> dict[str, list[dict[str, Any]]]:
 def embedded(
     model: Path, records: dict[str, list[dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Make]:
-    """Embed a part of the records with further options, once for all tests."""
+    """Embed a part of the records, in files of ten, with further options; once for all tests."""
     known: dict[tuple[str, ...], Path] = {}
 
     def make(name: str, part: slice = slice(None), *options: str) -> Path:
         key = (name, str(part), *options)
         if key not in known:
             folder = tmp_path_factory.mktemp("search")
-            rows = records[name][part]
-            (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-            given = ["--input", str(folder / "in.jsonl"), "--output", str(folder / "out"), "--model", str(model)]
+            lines = [json.dumps(row) + "\n" for row in records[name][part]]
+            for number, start in enumerate(range(0, len(lines), 10)):
+                (folder / f"in-{number:02}.jsonl").write_text("".join(lines[start : start + 10]), encoding="utf-8")
+            given = ["--input", str(folder / "in-*.jsonl"), "--output", str(folder / "out"), "--model", str(model)]
             given += ["--keep-text", "--keep-fields", "year,lang", "--unit-bytes", "9000", "--quiet", *options]
             assert exit_code(main, "embed", *given) == 0
             known[key] = folder / "out"
@@ -342,7 +343,7 @@ def test_the_cosine_of_very_long_vectors_is_that_of_their_directions(
     long = shutil.copytree(model, tmp_path / "long")
     table = load_file(weights := long / "model.safetensors")
     save_file({name: values * np.float32(1e20) for name, values in table.items()}, weights)
-    given = ["--input", str(made.parent / "in.jsonl"), "--output", str(tmp_path / "out"), "--model", str(long)]
+    given = ["--input", str(made.parent / "in-*.jsonl"), "--output", str(tmp_path / "out"), "--model", str(long)]
     assert exit_code(main, "embed", *given, "--keep-text", "--quiet") == 0
     expected = Collection.open(made, model).search(QUERIES[:3], TOP, weight=weight)
     for hits, usual in zip(
@@ -797,4 +798,4 @@ def test_words_may_stand_before_and_after_options(embedded: Make, model: Path, c
     for words_ in (*given, ("search", made, "--query", "owls", "--model", str(model))):
         assert exit_code(main, *words_) == 0
         shown.append(capsys.readouterr().out)
-    assert shown[0] == shown[1] == shown[2] and "in.jsonl:" in shown[0] and "year" in shown[0]
+    assert shown[0] == shown[1] == shown[2] and ".jsonl:" in shown[0] and "year" in shown[0]
