@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearspan.adapt.judging import Verdicts
-from clearspan.eval.contest import BESIDE
 from clearspan.eval.tasks.queries import FEW
 from clearspan.eval.verdict import BM25, System, Verdict
+from clearspan.retrieval.comparison import WITH_BM25
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ def decide(verdicts: Verdicts) -> Decision:
     winner = verdict.system(verdict.winner)
     if winner.name == BM25:
         behind = next(system for system in verdict.systems if not system.is_trained and system.name != BM25)
-        return Decision(verdict, other, behind.name.removesuffix(BESIDE), 0.0)
-    return Decision(verdict, other, winner.name.removesuffix(BESIDE), winner.weight)
+        return Decision(verdict, other, behind.name.removesuffix(WITH_BM25), 0.0)
+    return Decision(verdict, other, winner.name.removesuffix(WITH_BM25), winner.weight)
 
 
 def figures_of(verdict: Verdict) -> dict[str, Any]:

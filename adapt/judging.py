@@ -32,9 +32,9 @@ from clearspan.common.options import Flag
 from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import notice
-from clearspan.eval.models.ranks import Chunks
-from clearspan.eval.verdict import TRAINED, Entrant, Verdict, judge
+from clearspan.eval.verdict import TRAINED, Candidate, Verdict, judge
 from clearspan.pipelines.text.chunks import Chunker
+from clearspan.retrieval.ranks import Chunks
 from clearspan.retrieval.stemming import STEMMERS
 from clearspan.shards.held_out import folder_of as held_out_folder
 from clearspan.shards.manifest import NAME as MANIFEST
@@ -72,12 +72,12 @@ class Judging(Command):
     """File to write."""
 
     @property
-    def entrants(self) -> list[Entrant]:
+    def candidates(self) -> list[Candidate]:
         """The models to compare: the trained model first, then the models that need no training."""
         named = [each.partition("=") for each in self.untrained]
         about = {UNTRAINED: "a static encoder before training"}
-        untrained = [Entrant(name, path, about.get(name, f"{name} as it is")) for name, _, path in named]
-        return [Entrant(TRAINED, str(self.trained), "trained on these texts", is_trained=True), *untrained]
+        untrained = [Candidate(name, path, about.get(name, f"{name} as it is")) for name, _, path in named]
+        return [Candidate(TRAINED, str(self.trained), "trained on these texts", is_trained=True), *untrained]
 
     def run(self) -> Result:
         """Rank the systems and write the verdicts to the file `output`.
@@ -130,7 +130,7 @@ def write_verdicts(options: Judging) -> None:
         notes = (f"a text has the rank of its best chunk of at most {options.chunk_tokens} tokens, as in a search",)
     judged = functools.partial(
         judge,
-        options.entrants,
+        options.candidates,
         options.data,
         stemmer=options.stemmer,
         cut=cut,
@@ -174,7 +174,7 @@ def chunks_of(chunk_tokens: int, model: Encoder, prompt: str, documents: Sequenc
 
 def fingerprint(options: Judging) -> str:
     """Return a hash of everything that the verdicts depend on: models, dataset, questions and options."""
-    models = [(each.name, model_sha256(Path(each.model))) for each in options.entrants]
+    models = [(each.name, model_sha256(Path(each.model))) for each in options.candidates]
     models += [("stemmer", options.stemmer)] if options.stemmer else []
     models += [("chunks", str(options.chunk_tokens))] if options.chunk_tokens else []
     folders = (str(options.data), held_out_folder(str(options.data)))

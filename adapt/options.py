@@ -208,13 +208,13 @@ class Adapt(Options):
         These are the static encoder from which training starts, if this run makes it, and the model that `--model`
         names, if `--skip-given` does not leave it out.
         """
-        from clearspan.eval.contest import BESIDE
         from clearspan.eval.verdict import BM25, TRAINED
+        from clearspan.retrieval.comparison import WITH_BM25
 
         found = {UNTRAINED: self.base} if self.makes_static else {}
         if self.encoder is not None and not self.skip_given:
             name = " ".join(re.sub("[,=]", " ", model_name(self.encoder)).split()) or "the model"
-            is_taken = name in (TRAINED, UNTRAINED, BM25) or name.endswith(BESIDE)
+            is_taken = name in (TRAINED, UNTRAINED, BM25) or name.endswith(WITH_BM25)
             found[f"{name} as given" if is_taken else name] = self.encoder
         return found
 

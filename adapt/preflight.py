@@ -193,5 +193,5 @@ def check_held_out(texts: Path) -> None:
         texts: the folder of the dataset; if there is no dataset in it yet, nothing is checked.
     """
     if held_out.is_dataset(str(texts)):
-        for picking in (True, False):
-            read_dataset(held_out.folder_of(str(texts)), picking=picking)
+        for dev in (True, False):
+            read_dataset(held_out.folder_of(str(texts)), dev=dev)

@@ -38,17 +38,17 @@ from clearspan.common.model_forms import HYBRID
 from clearspan.common.options import words
 from clearspan.common.plain_json import Option
 from clearspan.eval import results
-from clearspan.eval.contest import BESIDE, Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.heldout_folders import held_out_part
-from clearspan.eval.data.retrieval_data import RetrievalSet
-from clearspan.eval.models.hybrid import CombinedVectors
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
-from clearspan.eval.models.similarity import Vectors
 from clearspan.eval.request import EvalOptions
 from clearspan.eval.scores import Difference, Examples, difference, figure, interval
+from clearspan.retrieval.comparison import WITH_BM25, RankedSystem, SystemComparison
+from clearspan.retrieval.hybrid import CombinedVectors
+from clearspan.retrieval.products import Vectors
+from clearspan.retrieval.retrieval_set import RetrievalSet
 
 WAYS = {"texts": "", "static": "static:{}", "model": "{}"}
 """Name of a way -> `--model`, with {} for the given one; "": without."""
@@ -102,27 +102,27 @@ class Study:
         given = {UNTRAINED: self.model} if self.model else {}
         return {**given, **({START: start} if start.is_dir() else {})}
 
-    def contests(self, way: str, sizes: Sequence[int]) -> Iterator[tuple[int, Contest]]:
-        """Yield (number of texts, contest) for each size below that of the collection, and for all texts."""
+    def comparisons(self, way: str, sizes: Sequence[int]) -> Iterator[tuple[int, SystemComparison]]:
+        """Yield (number of texts, comparison) for each size below that of the collection, and for all texts."""
         held = heldout_data.read(held_out_part(self.folder(way, FIRST) / "texts"))
-        contest = Contest.of_halves(held)
-        total = len(contest.collection.documents)
+        comparison = SystemComparison.of_halves(held.collection, held.required_dev())
+        total = len(comparison.collection.documents)
         for size in [*(size for size in sizes if size < total), total]:
-            part = fitting(contest, size)
+            part = fitting(comparison, size)
             texts = of_size(part.collection, size)
             yield len(texts.documents), replace(part, collection=texts)
 
     def results(
-        self, name: str, model: Path, contest: Contest, by_words: tuple[Vectors, Vectors]
-    ) -> list[ContestResult]:
+        self, name: str, model: Path, comparison: SystemComparison, by_words: tuple[Vectors, Vectors]
+    ) -> list[RankedSystem]:
         """Return what a model finds, alone and with BM25."""
-        texts = contest.collection
+        texts = comparison.collection
         encoder = load_encoder(str(model), precision=resolve(AUTO, AUTO).precision)  # as adapt embeds
         similarity = Prompted.of(encoder, (), self.work / "cache", TOKENS, progress=True)
         vectors = similarity.ranking(texts.queries, texts.documents)
         return [
-            contest.uncombined(name, "", True, vectors),
-            contest.combined(name, "", True, CombinedVectors.of(vectors, by_words)),
+            comparison.uncombined(name, "", True, vectors),
+            comparison.combined(name, "", True, CombinedVectors.of(vectors, by_words)),
         ]
 
     def judged(self, name: str, model: str, data: Path, weight: float | None = None) -> dict[str, Examples]:
@@ -143,12 +143,12 @@ class Study:
         return {task: values.get("ndcg@10", values["mrr"]) for task, values in tasks.items()}
 
 
-def fitting(contest: Contest, size: int) -> Contest:
-    """Return the contest with no more titles, in each half, than half as many as the texts that are ranked."""
-    choosing, judged = (rows[: size // 2] for rows in contest.rounds[0])
-    collection = contest.collection.select([*judged, *choosing])
+def fitting(comparison: SystemComparison, size: int) -> SystemComparison:
+    """Return the comparison with no more titles, in each half, than half as many as the texts that are ranked."""
+    dev, test = (rows[: size // 2] for rows in comparison.rounds[0])
+    collection = comparison.collection.select([*test, *dev])
     rows = np.arange(len(collection.queries))
-    return Contest(collection, [(rows[len(judged) :], rows[: len(judged)])])
+    return SystemComparison(collection, [(rows[len(test) :], rows[: len(test)])])
 
 
 def of_size(texts: RetrievalSet, size: int) -> RetrievalSet:
@@ -185,22 +185,22 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     weights: dict[str, float | None] = {}
     for way in ways:  # each way holds out by its own tokenizer: BM25 and the base model are ranked anew
         trained = {f"{way}, seed {seed}": study.train(way, seed) for seed in seeds}
-        for size, contest in study.contests(way, sizes):
-            texts = contest.collection
+        for size, comparison in study.comparisons(way, sizes):
+            texts = comparison.collection
             by_words = Lexical("bm25").ranking(texts.queries, texts.documents)
-            untrained = [contest.uncombined(BM25, "", False, by_words)]
+            untrained = [comparison.uncombined(BM25, "", False, by_words)]
             for name, model in study.untrained(way).items():
-                untrained += study.results(name, model, contest, by_words)
-            runs = [study.results(name, model, contest, by_words) for name, model in trained.items()]
+                untrained += study.results(name, model, comparison, by_words)
+            runs = [study.results(name, model, comparison, by_words) for name, model in trained.items()]
             # The last size is that of all texts.
-            weights |= {each.name: each.weight for each in untrained} | {way + BESIDE: runs[0][1].weight}
-            rows.setdefault(way, {})[str(size)] = {**figures(untrained, runs, way), "titles": len(contest.judged)}
+            weights |= {each.name: each.weight for each in untrained} | {way + WITH_BM25: runs[0][1].weight}
+            rows.setdefault(way, {})[str(size)] = {**figures(untrained, runs, way), "titles": len(comparison.test)}
     found: dict[str, dict[str, Examples]] = {}
     if arguments.data:
         found[BM25] = study.judged(BM25, "bm25", arguments.data)
         given = {UNTRAINED: study.model} if study.model else {}
         for name, model in {**given, **{way: study.train(way, FIRST) for way in ways}}.items():
-            beside = name + BESIDE
+            beside = name + WITH_BM25
             found[name] = study.judged(name, str(model), arguments.data)
             found[beside] = study.judged(beside, str(model), arguments.data, weights[beside])
     about = {
@@ -223,7 +223,7 @@ def judged_figures(
         found: system -> task -> values of its queries.
         weights: with BM25, by system.
     """
-    bases = [name for name in (UNTRAINED, UNTRAINED + BESIDE) if name in found]
+    bases = [name for name in (UNTRAINED, UNTRAINED + WITH_BM25) if name in found]
     systems: dict[str, dict[str, Any]] = {}
     for name, tasks in found.items():
         systems[name] = {"weight": weights.get(name), "tasks": {}}
@@ -237,7 +237,7 @@ def _change(change: Difference) -> dict[str, float]:
     return {"value": change.value, "low": change.low, "high": change.high}
 
 
-def figures(untrained: Sequence[ContestResult], runs: Sequence[Sequence[ContestResult]], way: str) -> dict[str, Any]:
+def figures(untrained: Sequence[RankedSystem], runs: Sequence[Sequence[RankedSystem]], way: str) -> dict[str, Any]:
     """Return each system's MRR with its interval, and the difference of the best trained from the best untrained one.
 
     Args:
@@ -245,16 +245,16 @@ def figures(untrained: Sequence[ContestResult], runs: Sequence[Sequence[ContestR
     """
     of_seeds = zip(*runs, strict=True)
     trained = {
-        way + end: mean([each.reciprocal for each in one]) for end, one in zip(("", BESIDE), of_seeds, strict=True)
+        way + end: mean([each.reciprocal for each in one]) for end, one in zip(("", WITH_BM25), of_seeds, strict=True)
     }
     before = {each.name: Examples.of("mean", each.reciprocal) for each in untrained}
     systems = {name: described(examples) for name, examples in {**before, **trained}.items()}
     for each in untrained:
         systems[each.name]["weight"] = each.weight
-    systems[way + BESIDE]["weight"] = statistics.mean(run[1].weight or 0.0 for run in runs)
-    best = max(untrained, key=lambda each: each.choosing_mrr).name
-    chosen = [statistics.mean(run[place].choosing_mrr for run in runs) for place in (0, 1)]
-    name = way + ("", BESIDE)[int(np.argmax(chosen))]
+    systems[way + WITH_BM25]["weight"] = statistics.mean(run[1].weight or 0.0 for run in runs)
+    best = max(untrained, key=lambda each: each.dev_mrr).name
+    chosen = [statistics.mean(run[place].dev_mrr for run in runs) for place in (0, 1)]
+    name = way + ("", WITH_BM25)[int(np.argmax(chosen))]
     change = difference(before[best], trained[name])
     gain = {"trained": name, "untrained": best, "value": change.value, "low": change.low, "high": change.high}
     return {"systems": systems, "gain": gain}
@@ -304,10 +304,10 @@ def judged_lines(systems: Mapping[str, Any]) -> list[str]:
             cells.append(f"{found['value']:.2f}" + (f", {change_in_words(change)}" if change else ""))
         weight = "" if system["weight"] is None else f" (w {system['weight']:.1f})"
         lines.append(f"| {name}{weight} | {' | '.join(cells)} |")
-    both = UNTRAINED + BESIDE
+    both = UNTRAINED + WITH_BM25
     for name, system in systems.items():
         against = [system["tasks"][task]["against"].get(both) for task in tasks]
-        if name.endswith(BESIDE) and all(against):
+        if name.endswith(WITH_BM25) and all(against):
             lines.append(f"| {name} against {both} | {' | '.join(map(change_in_words, against))} |")
     return lines
 

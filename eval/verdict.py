@@ -23,18 +23,18 @@ import numpy as np
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.progress import counted, duration
-from clearspan.eval.contest import BESIDE, Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.heldout_folders import held_out_part
 from clearspan.eval.data.questions import read_questions
-from clearspan.eval.models.hybrid import CombinedVectors
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
-from clearspan.eval.models.ranks import Chunks
-from clearspan.eval.models.similarity import Vectors
 from clearspan.eval.scores import MIN_DECIDING, Examples, difference, figure, interval
 from clearspan.eval.tasks.queries import few
+from clearspan.retrieval.comparison import WITH_BM25, RankedSystem, SystemComparison
+from clearspan.retrieval.hybrid import CombinedVectors
+from clearspan.retrieval.products import Vectors
+from clearspan.retrieval.ranks import Chunks
 from clearspan.retrieval.stemming import Words
 
 Cut = Callable[[Encoder, str, Sequence[str]], Chunks]
@@ -53,8 +53,8 @@ QUERIES: dict[Task, str] = {"titles": "held-out title", "crops": "held-out text"
 
 
 @dataclass(frozen=True)
-class Entrant:
-    """A model that takes part in a verdict. BM25 always takes part, and needs no `Entrant`.
+class Candidate:
+    """A model that takes part in a verdict. BM25 always takes part, and needs no `Candidate`.
 
     Attributes:
         name: the name of the model in the verdict, such as `all-MiniLM-L6-v2` or `trained`; it has no comma.
@@ -193,7 +193,7 @@ class Verdict:
 
 
 def judge(
-    entrants: Sequence[Entrant],
+    candidates: Sequence[Candidate],
     data: Path,
     queries: Path | None = None,
     *,
@@ -209,7 +209,7 @@ def judge(
     """Search a dataset with BM25, with each model, and with each model combined with BM25, and return the verdict.
 
     Args:
-        entrants: the models, of which at least one is trained.
+        candidates: the models, of which at least one is trained.
         data: the folder of a dataset with a held-out part (`validation/`).
         queries: a file of questions (`common.queries`) to search with; None to search with the dataset's held-out
             titles, or with crops of its held-out texts if it has no titles.
@@ -233,19 +233,19 @@ def judge(
     """
     if queries is None:
         held = heldout_data.read(held_out_part(data))
-        contest = Contest.of_halves(held)
+        comparison = SystemComparison.of_halves(held.collection, held.required_dev())
         task: Task = "titles" if held.are_titles else "crops"
     else:
         held = read_questions(queries, data)
-        contest = Contest.of_questions(held)
+        comparison = SystemComparison.of_questions(held.collection)
         task = "questions"
     compute = compute or resolve(AUTO, "fp32")
-    queried, documents = contest.collection.queries, contest.collection.documents
+    queried, documents = comparison.collection.queries, comparison.collection.documents
     lexical: dict[str, tuple[Chunks | None, tuple[Vectors, Vectors]]] = {}
-    results: list[ContestResult] = []
+    results: list[RankedSystem] = []
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
-    for entrant in entrants:
-        model = load_encoder(entrant.model, None, compute.precision, compute.device)
+    for candidate in candidates:
+        model = load_encoder(candidate.model, None, compute.precision, compute.device)
         similarity = Prompted.of(model, prompt_name, cache, batch_tokens, progress)
         chunks = cut(model, similarity.prompts.document, documents) if cut else None
         texts = chunks.texts if chunks else documents
@@ -253,28 +253,35 @@ def judge(
         words = next((of_words for _, of_words in known), None)
         if words is None:
             words = Lexical("bm25", Words(stemmer)).ranking(queried, texts)
-        lexical[entrant.name] = chunks, words
+        lexical[candidate.name] = chunks, words
         if (seconds := similarity.expected_s(texts)) > SAID_S:
-            say(f"{entrant.name}: embedding {len(texts):,} texts takes about {duration(seconds)}")
+            say(f"{candidate.name}: embedding {len(texts):,} texts takes about {duration(seconds)}")
         vectors = similarity.ranking(queried, texts)
-        kind, combined = (entrant.name, entrant.about, entrant.is_trained), CombinedVectors.of(vectors, words, chunks)
-        results += [contest.uncombined(*kind, vectors, chunks), contest.combined(*kind, combined)]
-        warnings += [f"{entrant.name}: {line}" for line in similarity.warnings()]
-    chunks, words = lexical[next((each.name for each in entrants if not each.is_trained), entrants[0].name)]
+        kind, combined = (
+            (candidate.name, candidate.about, candidate.is_trained),
+            CombinedVectors.of(vectors, words, chunks),
+        )
+        results += [comparison.uncombined(*kind, vectors, chunks), comparison.combined(*kind, combined)]
+        warnings += [f"{candidate.name}: {line}" for line in similarity.warnings()]
+    chunks, words = lexical[next((each.name for each in candidates if not each.is_trained), candidates[0].name)]
     about = "the words of the query alone, without a model"
-    results.insert(0, contest.uncombined(BM25, about, False, words, chunks))
-    return decide(results, contest, task, held.num_texts, warnings)
+    results.insert(0, comparison.uncombined(BM25, about, False, words, chunks))
+    return decide(results, comparison, task, held.num_texts, warnings)
 
 
 def decide(
-    results: Sequence[ContestResult], contest: Contest, task: Task, num_collection: int, warnings: Sequence[str] = ()
+    results: Sequence[RankedSystem],
+    comparison: SystemComparison,
+    task: Task,
+    num_collection: int,
+    warnings: Sequence[str] = (),
 ) -> Verdict:
     """Compare the systems, and return the verdict.
 
     Args:
         results: the ranks that each system gave to the relevant documents. At least one system is trained, and at least
             one is not. Among equally good systems, the first is preferred.
-        contest: the queries and the texts.
+        comparison: the queries and the texts.
         task: the type of the queries.
         num_collection: the number of texts in the dataset, including texts that are not ranked.
         warnings: notes to add to the verdict.
@@ -300,12 +307,12 @@ def decide(
     trained, untrained = (
         max(
             (result for result in results if result.is_trained == side),
-            key=lambda result: round(result.choosing_mrr, 12),
+            key=lambda result: round(result.dev_mrr, 12),
         )
         for side in (True, False)
     )
     change = difference(examples[untrained.name], examples[trained.name])
-    num_queries, num_texts = len(contest.judged), len(contest.collection.documents)
+    num_queries, num_texts = len(comparison.test), len(comparison.collection.documents)
     notes = [*warnings]
     if task == "questions" and (remark := few(num_queries)):
         notes.insert(0, remark)
@@ -331,7 +338,7 @@ def decide(
         word=word,
         sentence="",
         notes=tuple(notes),
-        examples=tuple(_examples(trained, untrained, contest)),
+        examples=tuple(_examples(trained, untrained, comparison)),
     )
     return replace(verdict, sentence=_sentence(verdict, by_name))
 
@@ -345,8 +352,8 @@ def _gain(name: str, examples: Mapping[str, Examples]) -> Gain | None:
 
 
 def _without_training(
-    best: ContestResult, results: Sequence[ContestResult], examples: Mapping[str, Examples]
-) -> ContestResult:
+    best: RankedSystem, results: Sequence[RankedSystem], examples: Mapping[str, Examples]
+) -> RankedSystem:
     """Return the best untrained system if the interval of its MRR minus BM25's is above 0; otherwise BM25."""
     words = next((result for result in results if result.name == BM25), best)
     return best if difference(examples[words.name], examples[best.name]).low > 0 else words
@@ -354,7 +361,7 @@ def _without_training(
 
 def in_words(system: System) -> str:
     """Return a phrase that names a system in a sentence, such as `the trained model with BM25 (weight 0.8)`."""
-    name = system.name.removesuffix(BESIDE)
+    name = system.name.removesuffix(WITH_BM25)
     model = "the trained model" if system.is_trained and name == TRAINED else name
     if system.weight == 0:
         return f"{BM25} alone (weight 0 for {model})"
@@ -386,10 +393,10 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
     return f"take {untrained}: {trained} is {points} it, {interval}{noise}, {place}"
 
 
-def _examples(trained: ContestResult, untrained: ContestResult, contest: Contest) -> list[Example]:
+def _examples(trained: RankedSystem, untrained: RankedSystem, comparison: SystemComparison) -> list[Example]:
     """Return up to three queries that the trained system ranks most higher, then up to three most lower."""
     gain = trained.reciprocal - untrained.reciprocal
-    texts, rows = contest.collection, contest.judged
+    texts, rows = comparison.collection, comparison.test
     order = np.argsort(-gain, kind="stable")
     won = [row for row in order[:NUM_EXAMPLES] if gain[row] > 0]
     lost = [row for row in order[::-1][:NUM_EXAMPLES] if gain[row] < 0]

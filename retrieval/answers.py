@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from clearspan.common.queries import Query
 from clearspan.common.same_text import text_id
-from clearspan.retrieval.ranking import DEPTH
+from clearspan.retrieval.ranks import DEPTH
 from clearspan.retrieval.texts import DOCUMENT, Texts
 from clearspan.shards.schema import FIELD
 

@@ -17,9 +17,6 @@ from clearspan.retrieval.stemming import PLAIN, WordFunction
 if TYPE_CHECKING:  # takes a second to import
     from scipy.sparse import csc_array, csr_array
 
-DEPTH = 1000
-"""A right text that ranks below this counts as not found."""
-
 
 @dataclasses.dataclass(frozen=True)
 class BM25:

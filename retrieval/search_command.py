@@ -29,7 +29,7 @@ from clearspan.retrieval.collection import Collection, check_queries
 from clearspan.retrieval.collection_command import CollectionCommand
 from clearspan.retrieval.hits import Hit
 from clearspan.retrieval.hybrid import HYBRID_WEIGHT
-from clearspan.retrieval.ranking import DEPTH
+from clearspan.retrieval.ranks import DEPTH
 from clearspan.retrieval.where import Condition, ConditionError
 
 INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}

@@ -159,14 +159,14 @@ def best_rank(scores: NDArray[np.floating], relevant: Indices, ids: Indices) -> 
         relevant: the indices of the relevant texts.
         ids: the id of each text, (n,), which breaks ties.
     """
-    right = relevant[np.lexsort((ids[relevant], rounded(scores[relevant])))[-1]]
-    bound = float(scores[right])
+    best = relevant[np.lexsort((ids[relevant], rounded(scores[relevant])))[-1]]
+    bound = float(scores[best])
     before = int((scores > bound + SLACK).sum())
     near = np.flatnonzero((scores >= bound - SLACK) & (scores <= bound + SLACK))
-    score, others = rounded(scores[right]), rounded(scores[near])
+    score, others = rounded(scores[best]), rounded(scores[near])
     before += int((others > score).sum())
-    before += int(((others == score) & (ids[near] > ids[right])).sum())
-    return int(right), before + 1
+    before += int(((others == score) & (ids[near] > ids[best])).sum())
+    return int(best), before + 1
 
 
 def rounded(scores: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -23,9 +23,9 @@ from benchmarks.docstrings import Module, summary_and_body, write_retrieval
 from benchmarks.equality import Found, results
 from benchmarks.equality_cases import BUILDERS, CASES, Case, selected
 from benchmarks.span_step import build, documents, padded, padded_loss, plain
-from clearspan.eval.contest import Contest
-from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.scores import Examples
+from clearspan.retrieval.comparison import SystemComparison
+from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.train.objectives import spans
 from clearspan.train.recipe import load_recipe
 from tests.conftest import ROOT
@@ -149,16 +149,16 @@ def test_a_checkout_makes_the_same_as_itself_and_what_another_makes_otherwise_is
 
 @pytest.mark.parametrize("size", [20, 60])
 def test_fewer_texts_are_ranked_by_no_more_titles_than_they_hold_texts_of(size: int) -> None:
-    """Of 20 titles that choose weights and 20 that are judged: as many of each as fit, each with its own text."""
+    """Of 20 dev titles and 20 test titles: as many of each as fit, each with its own text."""
     titles, texts, one = [f"title {n}" for n in range(40)], [f"text {n}" for n in range(100)], np.array([1])
     whole = RetrievalSet(texts, titles, [np.array([n]) for n in range(40)], [one] * 40)
-    part = adapting.fitting(Contest(whole, [(np.arange(20, 40), np.arange(20))]), size)
-    assert len(part.judged) == len(part.choosing) == min(size // 2, 20)
+    part = adapting.fitting(SystemComparison(whole, [(np.arange(20, 40), np.arange(20))]), size)
+    assert len(part.test) == len(part.dev) == min(size // 2, 20)
     ranked = adapting.of_size(part.collection, size)
     assert len(ranked.documents) == len(set(ranked.documents)) == size
     right = [ranked.documents[row] for (row,) in ranked.relevant]
     assert right == [query.replace("title", "text") for query in ranked.queries]
-    assert {ranked.queries[row] for row in part.judged} <= {*titles[:20]}
+    assert {ranked.queries[row] for row in part.test} <= {*titles[:20]}
 
 
 def test_judged_queries_are_compared_with_the_untrained_model_alone_and_beside_bm25() -> None:

@@ -32,7 +32,7 @@ from clearspan.common.records import DataError, csv_records, json_records, strin
 from clearspan.eval.data.crops import MAX_WORDS, MIN_WORDS, crops
 from clearspan.eval.data.dataset_texts import DatasetTexts, Row, sorted_by_hash
 from clearspan.eval.data.heldout_folders import training_part
-from clearspan.eval.data.retrieval_data import RetrievalSet
+from clearspan.retrieval.retrieval_set import RetrievalSet, is_of_dev_half
 from clearspan.shards.manifest import NAME as MANIFEST
 
 LIMIT = 10_000
@@ -54,9 +54,9 @@ class HeldOutTexts:
 
     Attributes:
         collection: the queries to score, and the documents to rank for each of them.
-        picking: a collection with the documents of `collection`, and the queries by which training chooses checkpoints.
-            None if `collection` itself has these queries, if there are none, or if the texts are not divided into
-            halves.
+        dev: a collection with the documents of `collection`, and the dev queries, by which training chooses
+            checkpoints. None if `collection` itself has these queries, if there are none, or if the texts are not
+            divided into halves.
         num_texts: the number of texts in the dataset if only a sample of them is ranked; otherwise the number of
             documents.
         files: the files that identify the collection: the manifests of the dataset's parts, which hold the hashes of
@@ -67,12 +67,25 @@ class HeldOutTexts:
     """
 
     collection: RetrievalSet
-    picking: RetrievalSet | None
+    dev: RetrievalSet | None
     num_texts: int
     files: tuple[Path, ...]
     counts: dict[str, int] = field(default_factory=dict)
     text: str = ""
     are_titles: bool = False
+
+    def required_dev(self) -> RetrievalSet:
+        """Return `dev`, to choose weights and systems by.
+
+        Raises:
+            DataError: there are fewer than 10 dev queries (`MIN_TEXTS`).
+        """
+        if self.dev is None or len(self.dev.queries) < MIN_TEXTS:
+            raise DataError(
+                f"{self.files[0].parent}: too few texts to choose the weights ({MIN_TEXTS} are needed): "
+                f"{hold_out_more()}"
+            )
+        return self.dev
 
 
 class _Texts(NamedTuple):
@@ -159,7 +172,7 @@ def read_all(path: Path) -> dict[str, HeldOutTexts]:
 def read_dataset(
     folder: str | Path,
     max_queries: int = LIMIT,
-    picking: bool = False,
+    dev: bool = False,
     training: str | Path | None = None,
     max_ranked: int = MAX_RANKED,
 ) -> HeldOutTexts:
@@ -168,7 +181,7 @@ def read_dataset(
     Args:
         max_queries: the maximum number of queries. If there are more, those whose texts' ids have the lowest hashes are
             taken.
-        picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.
+        dev: whether to take the dev queries, by which training chooses checkpoints, instead of the test queries.
         training: the folder of the dataset's training part, whose texts are ranked too; None to rank only the held-out
             texts.
         max_ranked: the maximum number of texts to rank. If it is below `MAX_RANKED` (a million), the training texts
@@ -178,7 +191,7 @@ def read_dataset(
         DataError: the dataset is malformed, or gives fewer than 10 queries (`MIN_TEXTS`), for example because most
             of its texts have fewer than 8 words.
     """
-    return _collection_of(_texts_of_dataset(folder, training, max_ranked), max_queries, picking)
+    return _collection_of(_texts_of_dataset(folder, training, max_ranked), max_queries, dev)
 
 
 def _texts_of_dataset(folder: str | Path, training: str | Path | None, max_ranked: int = MAX_RANKED) -> _Texts:
@@ -196,13 +209,13 @@ def _texts_of_dataset(folder: str | Path, training: str | Path | None, max_ranke
     return _Texts(Path(folder), held, trained, len(part), num_texts, files, True, training is not None)
 
 
-def _collection_of(texts: _Texts, max_queries: int, picking: bool = False, passages: bool = False) -> HeldOutTexts:
+def _collection_of(texts: _Texts, max_queries: int, dev: bool = False, passages: bool = False) -> HeldOutTexts:
     """Make a collection from texts.
 
     Args:
         texts: the held-out texts and the training texts.
         max_queries: the maximum number of queries. The texts of further queries are only ranked.
-        picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.
+        dev: whether to take the dev queries, by which training chooses checkpoints, instead of the test queries.
         passages: if True, only the second text of each pair is used, and a query and its document are two crops of it.
             If False, the first text of a pair is a query, and the texts after it are its documents. A text that is not
             in a pair is always cut into two crops.
@@ -213,8 +226,8 @@ def _collection_of(texts: _Texts, max_queries: int, picking: bool = False, passa
     are_pairs = texts.are_pairs and not passages
     content = slice(1, 2) if passages else slice(None)
     known: set[tuple[bytes, ...]] = set()
-    judged: list[_Finding] = []
-    picks: list[_Finding] = []
+    test: list[_Finding] = []
+    development: list[_Finding] = []
     ranked: list[_Finding] = []
     for row, (number, parts) in enumerate(itertools.chain(texts.held, texts.trained)):
         if (key := tuple(map(same_text.digest, parts[content]))) in known:
@@ -223,10 +236,10 @@ def _collection_of(texts: _Texts, max_queries: int, picking: bool = False, passa
         finding = _titled(parts) if are_pairs else _cropped(parts[content][0], number)
         half = ranked
         if row < len(texts.held):
-            half = picks if texts.is_halved and is_of_picking_half(parts[0]) else judged
+            half = development if texts.is_halved and is_of_dev_half(parts[0]) else test
         (half if len(half) < max_queries else ranked).append(finding)
     copies = len(texts.held) + len(texts.trained) - len(known)
-    mine, other = (picks, judged) if picking else (judged, picks)
+    mine, other = (development, test) if dev else (test, development)
     collection, others = _collections([mine, other], ranked)
     if len(collection.queries) < MIN_TEXTS:
         least = "" if are_pairs else f" of at least {2 * MIN_WORDS} words"
@@ -244,7 +257,7 @@ def _collection_of(texts: _Texts, max_queries: int, picking: bool = False, passa
     }
     return HeldOutTexts(
         collection,
-        others if texts.is_halved and not picking and others.queries else None,
+        others if texts.is_halved and not dev and others.queries else None,
         texts.num_texts if is_sample else len(collection.documents),
         texts.files,
         {name: number for name, number in counts.items() if number},
@@ -321,17 +334,6 @@ def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding
         grades = [np.ones(len(rows), np.int64) for rows in relevant]
         collections.append(RetrievalSet(texts, [text for text, _ in half.values()], relevant, grades))
     return collections
-
-
-def is_of_picking_half(text: str) -> bool:
-    """Return whether a held-out text belongs to the half by which training chooses checkpoints.
-
-    If not, it belongs to the half that evaluations score.
-
-    Args:
-        text: the text, or the first text of a pair.
-    """
-    return bool(same_text.digest(text)[0] & 1)
 
 
 def _texts_of_file(path: Path) -> _Texts:

@@ -11,13 +11,13 @@ model than for all others.
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.eval.data.retrieval_data import RetrievalSet
+from clearspan.retrieval.products import score_blocks
 from clearspan.retrieval.ranking import BM25
+from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.retrieval.topk import top_indices
 
 NEAREST = 100
 """The most documents that are selected for one query."""
-_BLOCK_SCORES = 1 << 24
 
 
 def narrowed(collection: RetrievalSet, max_documents: int) -> RetrievalSet:
@@ -51,12 +51,10 @@ def _nearest(collection: RetrievalSet) -> NDArray[np.int64]:
     If fewer than 100 documents share a word with a query, the rest of the query's row is filled with -1.
     """
     index = BM25.of(collection.documents, "float32")
-    weights = index.weights.tocsr().T
     counts = BM25.counts(collection.queries, index.vocabulary)
     nearest = np.full((len(collection.queries), NEAREST), -1, np.int64)
-    rows = max(1, _BLOCK_SCORES // len(collection.documents))
-    for start in range(0, len(nearest), rows):
-        for row, scores in enumerate((counts[start : start + rows] @ weights).toarray(), start=start):
+    for start, block in score_blocks(counts, index.weights.tocsr()):
+        for row, scores in enumerate(block, start=start):
             best = top_indices(scores, NEAREST, collection.tie_keys)
             best = best[scores[best] > 0]
             nearest[row, : len(best)] = best

@@ -21,7 +21,7 @@ from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.dataset_texts import DatasetTexts
 from clearspan.eval.data.heldout_data import MAX_RANKED, HeldOutTexts
 from clearspan.eval.data.heldout_folders import training_part
-from clearspan.eval.data.retrieval_data import RetrievalSet
+from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.shards import held_out
 from clearspan.shards.manifest import NAME as MANIFEST
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from clearspan.common.encoder import embedder
 from clearspan.common.encoder.embedder import cosines, unit_vectors
-from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
+from clearspan.eval.models.similarity import Similarity, TextPairs
+from clearspan.retrieval.products import Vectors
 
 
 class EmbeddingSimilarity(embedder.Embedder, Similarity):

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from clearspan.common.scripts import is_unspaced
-from clearspan.eval.models.similarity import Similarity, TextPairs, UnscoredError, Vectors
+from clearspan.eval.models.similarity import Similarity, TextPairs, UnscoredError
+from clearspan.retrieval.products import Vectors
 from clearspan.retrieval.ranking import BM25
 from clearspan.retrieval.stemming import PLAIN, WordFunction
 

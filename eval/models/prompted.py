@@ -17,7 +17,8 @@ from clearspan.common.encoder.embedder import cache_of, encode_of, unit_vectors
 from clearspan.common.encoder.prompts import Sides
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.eval.models.embed import EmbeddingSimilarity
-from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
+from clearspan.eval.models.similarity import Similarity, TextPairs
+from clearspan.retrieval.products import Vectors
 
 NUM_TIMED = 64
 """The number of texts whose embedding is timed, to estimate the time for all texts."""

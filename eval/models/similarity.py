@@ -11,54 +11,15 @@ regressor on embeddings calls `embed`, which raises UnscoredError if the model h
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-Floats = NDArray[np.floating[Any]]
-Vectors: TypeAlias = "Floats | csr_array | Joined"
-"""Vectors as rows of a dense array, of a sparse matrix, or of both side by side (`Joined`)."""
+from clearspan.retrieval.products import Vectors
+
 TextPairs = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 """Name of a subset of n pairs -> the n first texts and the n second texts."""
-
-
-@dataclass(frozen=True)
-class Joined:
-    """n vectors, each of which consists of a dense part, from a model, and a sparse part, from BM25.
-
-    The dot product of two such vectors is the sum of the dot products of their parts.
-
-    Attributes:
-        dense: the dense parts of the n vectors, (n, d), where d is their dimension.
-        sparse: the sparse parts, (n, v), where v is the number of words in BM25's vocabulary.
-    """
-
-    dense: Floats
-    sparse: csr_array
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The number of vectors, and their dimension, which is the sum of the dimensions of the two parts."""
-        return self.dense.shape[0], self.dense.shape[1] + self.sparse.shape[1]
-
-    def __getitem__(self, rows: slice) -> "Joined":
-        return Joined(self.dense[rows], self.sparse[rows])
-
-
-def products(queries: Vectors, documents: Vectors) -> Floats:
-    """Return the dot products of the vectors of m queries and n documents, (m, n).
-
-    The vectors of the queries and of the documents must be of the same type.
-    """
-    if isinstance(queries, Joined):
-        assert isinstance(documents, Joined)
-        return products(queries.dense, documents.dense) + products(queries.sparse, documents.sparse)
-    assert not isinstance(documents, Joined)
-    product: Any = queries @ documents.T
-    return product if isinstance(product, np.ndarray) else product.toarray()
 
 
 class UnscoredError(Exception):

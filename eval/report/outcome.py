@@ -21,7 +21,7 @@ from clearspan.eval.report.figures import Bars, ScoreBar, best_first
 from clearspan.eval.report.summary import ScoreSummary, heading
 from clearspan.eval.results import Results, Scored
 from clearspan.eval.scores import Difference, in_percent
-from clearspan.retrieval.ranking import DEPTH
+from clearspan.retrieval.ranks import DEPTH
 
 BEST = {
     "retrieval": "finds most",

@@ -17,10 +17,10 @@ import numpy as np
 from clearspan.common.encoder.embedder import unit_vectors
 from clearspan.eval.data.sts_data import ScoredPairs
 from clearspan.eval.details import Details
-from clearspan.eval.models.similarity import Floats
 from clearspan.eval.scores import TaskScores
 from clearspan.eval.tasks.sts import read_all_splits
 from clearspan.eval.tasks.task import Family, Loaded, TaskContext, load_each
+from clearspan.retrieval.products import Floats
 
 NAME = "geometry"
 THRESHOLD = 4.0

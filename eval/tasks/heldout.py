@@ -23,12 +23,14 @@ from clearspan.common.records import MissingDataError
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.dataset_texts import SEED
 from clearspan.eval.data.heldout_folders import FOLDER, find
-from clearspan.eval.data.retrieval_data import RetrievalSet
-from clearspan.eval.models.hybrid import MAX_CHOOSING, Hybrid
-from clearspan.eval.models.ranks import ranks
-from clearspan.eval.models.similarity import Similarity, Vectors
+from clearspan.eval.models.hybrid import Hybrid
+from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.tasks.retrieval import RetrievalTask
 from clearspan.eval.tasks.task import Family, Loaded, Task, TaskContext
+from clearspan.retrieval.hybrid import MAX_DEV_QUERIES, best_weight
+from clearspan.retrieval.products import Vectors
+from clearspan.retrieval.ranks import ranks
+from clearspan.retrieval.retrieval_set import RetrievalSet
 
 HEADLINE = ("mrr", "recall@1", "recall@10")
 
@@ -38,28 +40,28 @@ class HeldOutTask(RetrievalTask):
     """A retrieval task whose queries come from held-out texts.
 
     Attributes:
-        picking: the other half of the queries, by which training chooses checkpoints, with the same documents. It is
-            not scored. If the model is combined with BM25, the model's weight is chosen on this half. None if the
-            queries are not divided into halves.
+        dev: the other half of the queries, by which training chooses checkpoints, with the same documents. It is not
+            scored. If the model is combined with BM25, the model's weight is chosen on this half. None if the queries
+            are not divided into halves.
     """
 
-    picking: RetrievalSet | None = None
+    dev: RetrievalSet | None = None
 
     def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
         """Return the vectors of the queries, the vectors of the documents, and settings to report.
 
         If the model is combined with BM25, and the user has not set its weight, the weight is used that gives the
-        highest MRR on the queries of `picking` (the first 2,000 if there are more), which are not scored. The settings
-        then have this weight. If `picking` is None, the weight is 0.7 (`HYBRID_WEIGHT`).
+        highest MRR on the queries of `dev` (the first 2,000 if there are more), which are not scored. The settings
+        then have this weight. If `dev` is None, the weight is 0.7 (`HYBRID_WEIGHT`).
         """
-        if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_weight_given:
+        if self.dev is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_weight_given:
             return super().vectors(run)
-        number = min(MAX_CHOOSING, len(self.picking.queries))
-        picking = self.picking.select(range(number))
-        beside = run.embedder.combined_vectors([*picking.queries, *self.collection.queries], self.collection.documents)
-        weight = beside.select(slice(number)).best_weight(picking)
+        number = min(MAX_DEV_QUERIES, len(self.dev.queries))
+        dev = self.dev.select(range(number))
+        combined = run.embedder.combined_vectors([*dev.queries, *self.collection.queries], self.collection.documents)
+        weight = best_weight(combined.select(slice(number)).reciprocal_ranks(dev))
         chosen = {"hybrid_weight": weight, "hybrid_weight_chosen_by": f"{number:,} held-out texts that are not scored"}
-        return *beside.select(slice(number, None)).vectors(weight), chosen
+        return *combined.select(slice(number, None)).vectors(weight), chosen
 
 
 def load(data: Path) -> Loaded:
@@ -83,7 +85,7 @@ def load(data: Path) -> Loaded:
             title = f"{name}{suffix}"
             counts = held.counts
             tasks.append(
-                HeldOutTask(title, held.collection, held.files, HEADLINE, counts, held.text, settings, held.picking)
+                HeldOutTask(title, held.collection, held.files, HEADLINE, counts, held.text, settings, held.dev)
             )
     return Loaded(tasks, {})
 

@@ -23,12 +23,13 @@ import pytrec_eval
 from numpy.typing import NDArray
 
 from clearspan.common.progress import ProgressBar, counted
-from clearspan.eval.data.retrieval_data import LAYOUTS, Ints, RetrievalSet
+from clearspan.eval.data.retrieval_data import LAYOUTS
 from clearspan.eval.details import Answer, Cell, Details, Table
-from clearspan.eval.models.similarity import Floats, Vectors, products
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Task, TaskContext, load_each
-from clearspan.retrieval.ranking import DEPTH
+from clearspan.retrieval.products import Floats, Vectors, score_blocks
+from clearspan.retrieval.ranks import DEPTH
+from clearspan.retrieval.retrieval_set import Ints, RetrievalSet
 from clearspan.retrieval.topk import top_indices
 
 MEASURES = {"mrr": "recip_rank", "recall@1": "recall_1", "recall@10": "recall_10", "ndcg@10": "ndcg_cut_10"}
@@ -119,9 +120,7 @@ def _blocks(
     queries: Vectors, documents: Vectors, collection: RetrievalSet, depth: int
 ) -> Iterator[tuple[int, list[tuple[Ints, Floats]]]]:
     """Yield (a block's first query, for each of its queries at most `depth` documents and their dot products)."""
-    num_rows = max(1, _BLOCK_SCORES // documents.shape[0])
-    for start in range(0, queries.shape[0], num_rows):
-        scores = products(queries[start : start + num_rows], documents)  # (rows, n)
+    for start, scores in score_blocks(queries, documents, _BLOCK_SCORES):
         yield start, [_ranking(row, collection, start + offset, depth) for offset, row in enumerate(scores)]
 
 

@@ -25,9 +25,10 @@ from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.data.sts_data import ScoredPairs, read_pairs, read_sick, read_sts_subset, read_stsb
 from clearspan.eval.details import Details, Table
 from clearspan.eval.models.embed import EmbeddingSimilarity
-from clearspan.eval.models.similarity import Floats, Similarity
+from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Task, TaskContext, load_each
+from clearspan.retrieval.products import Floats
 
 # STS13 lacks its fourth subset, SMT, whose license keeps it out of SentEval's data.
 YEARS: dict[str, tuple[str, ...]] = {

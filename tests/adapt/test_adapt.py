@@ -21,7 +21,7 @@ from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.sealed import seal
 from clearspan.common.spawned import CommandError
 from clearspan.eval.api import load_model
-from clearspan.eval.verdict import Entrant, judge
+from clearspan.eval.verdict import Candidate, judge
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +154,8 @@ def test_the_verdict_and_searches_have_the_same_stemmer(arguments: list[str], tm
     output = tmp_path / "adapted"
     assert adapt.main([*arguments, "--stemmer", "english", "training.max_steps=2", "data.text.batch_size=128"]) == 0
     assert clearspan.open_collection(output).words.stemmer == "english"
-    entrant = Entrant("trained", str(output / "run/model"), "", is_trained=True)
-    scores = [judge([entrant], output / "texts", stemmer=word).system("BM25").mrr for word in ("english", None)]
+    candidate = Candidate("trained", str(output / "run/model"), "", is_trained=True)
+    scores = [judge([candidate], output / "texts", stemmer=word).system("BM25").mrr for word in ("english", None)]
     assert json.loads((output / STATE).read_text())["mrr"]["BM25"] == scores[0] != scores[1]
 
 
@@ -293,7 +293,7 @@ def test_a_given_model_has_a_name_of_its_own_in_the_verdict(folder: str, name: s
     assert options.untrained == {name: tmp_path / folder}
     words = [f"{name}={path}" for name, path in options.untrained.items()]
     judging = Judging(data=tmp_path, trained=tmp_path, untrained=tuple(words), output=tmp_path / "verdict.json")
-    assert [(each.name, each.model) for each in judging.entrants[1:]] == [(name, str(tmp_path / folder))]
+    assert [(each.name, each.model) for each in judging.candidates[1:]] == [(name, str(tmp_path / folder))]
 
 
 @pytest.mark.exhaustive

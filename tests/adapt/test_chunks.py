@@ -11,13 +11,13 @@ from clearspan.adapt import __main__ as adapt
 from clearspan.adapt.judging import chunks_of
 from clearspan.common.encoder.folder import load_folder
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
-from clearspan.eval.contest import Contest
-from clearspan.eval.data.retrieval_data import RetrievalSet
-from clearspan.eval.models.hybrid import WEIGHTS, CombinedVectors, best_weight
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.prompted import Prompted
-from clearspan.eval.models.ranks import Chunks, ranks
 from clearspan.pipelines.__main__ import main as pipelines
+from clearspan.retrieval.comparison import SystemComparison
+from clearspan.retrieval.hybrid import WEIGHTS, CombinedVectors, best_weight
+from clearspan.retrieval.ranks import Chunks, ranks
+from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.shards import Dataset
 from tests.adapt.conftest import Ran
 from tests.pipelines.conftest import without_beam
@@ -88,22 +88,22 @@ def test_the_weight_is_chosen_by_the_ranks_that_each_weight_gives(
     found = combined.reciprocal_ranks(collection)
     expected = [ranks(*combined.vectors(weight), collection, chunks).reciprocal for weight in WEIGHTS]
     np.testing.assert_array_equal(found, expected)
-    whole = CombinedVectors(combined.dense, combined.words, combined.dense_scales, combined.words_scales)
+    whole = CombinedVectors(combined.dense, combined.words, combined.dense_moments, combined.words_moments)
     assert (found < 1).any() and whole.chunks is None
 
 
 @pytest.mark.guarantee("chosen-apart")
-def test_a_contest_of_chunks_judges_each_half_by_the_weight_of_the_other_among_chunks(
+def test_a_comparison_of_chunks_tests_each_half_by_the_weight_of_the_other_among_chunks(
     collection: RetrievalSet, vectors: tuple[Chunks, CombinedVectors]
 ) -> None:
     chunks, combined = vectors
     rows = np.arange(40)
     halves = [(rows[20:], rows[:20]), (rows[:20], rows[20:])]
-    found = Contest(collection, halves).combined("trained", "a model", True, combined)
+    found = SystemComparison(collection, halves).combined("trained", "a model", True, combined)
     expected = np.empty(40)
-    for choosing, judged in halves:
-        weight = best_weight(combined.select(choosing).reciprocal_ranks(collection.select(choosing.tolist())))
-        expected[judged] = ranks(*combined.vectors(weight), collection, chunks).reciprocal[judged]
+    for dev, test in halves:
+        weight = best_weight(combined.select(dev).reciprocal_ranks(collection.select(dev.tolist())))
+        expected[test] = ranks(*combined.vectors(weight), collection, chunks).reciprocal[test]
     np.testing.assert_array_equal(found.reciprocal, expected)
 
 

@@ -22,8 +22,8 @@ from clearspan.eval.__main__ import main
 from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.prompted import Prompted
-from clearspan.eval.models.similarity import Vectors
 from clearspan.eval.report.summary import ScoreSummary
+from clearspan.retrieval.products import Vectors
 from tests.conftest import exit_code
 
 WORDS = ["owl", "rain", "party", "snow", "dark", "north", "street", "night"]

@@ -8,22 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bm25s import BM25
-from scipy.sparse import csr_array
 
 from clearspan import make_dataset
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.plugins import load_function
 from clearspan.common.records import DataError
-from clearspan.eval.contest import Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.dataset_texts import DatasetTexts
 from clearspan.eval.data.heldout_data import HeldOutTexts
-from clearspan.eval.data.retrieval_data import RetrievalSet
-from clearspan.eval.models.hybrid import WEIGHTS, CombinedVectors
-from clearspan.eval.models.ranks import Chunks, Ranks
 from clearspan.eval.scores import Difference, Examples, interval, resampled
-from clearspan.eval.verdict import Cut, Entrant, Verdict, decide, judge
+from clearspan.eval.verdict import Candidate, Cut, Verdict, decide, judge
+from clearspan.retrieval.comparison import RankedSystem
+from clearspan.retrieval.hybrid import WEIGHTS
+from clearspan.retrieval.ranks import Chunks, Ranks
+from clearspan.retrieval.retrieval_set import is_of_dev_half
 from clearspan.retrieval.stemming import PLAIN
+from tests.retrieval.compared import QUERIES, TEXTS, comparison
 
 LETTERS = """
 import zlib
@@ -67,10 +67,10 @@ def models(own_module: Callable[[str], str]) -> Iterator[str]:
     yield own_module(LETTERS)
 
 
-def entrants(module: str, trained: str, untrained: str) -> list[Entrant]:
+def candidates(module: str, trained: str, untrained: str) -> list[Candidate]:
     return [
-        Entrant("trained", f"{module}:{trained}", ABOUT, is_trained=True),
-        Entrant(untrained, f"{module}:{untrained}", ABOUT),
+        Candidate("trained", f"{module}:{trained}", ABOUT, is_trained=True),
+        Candidate(untrained, f"{module}:{untrained}", ABOUT),
     ]
 
 
@@ -115,10 +115,10 @@ def cut_in_halves(_: Encoder, prompt: str, documents: Sequence[str]) -> Chunks:
 @pytest.mark.parametrize("cut", [None, cut_in_halves])
 def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models: str, cut: Cut | None) -> None:
     """If texts are cut, all scores are of their parts, and a text has the score of its best part."""
-    verdict = judge(entrants(models, "pairs", "embed"), dataset, cut=cut)
+    verdict = judge(candidates(models, "pairs", "embed"), dataset, cut=cut)
     held, trained = (dict(DatasetTexts(folder, 10_000)) for folder in (dataset / "validation", dataset))
     texts = [parts[1] for parts in (*held.values(), *trained.values())]
-    picks = np.array([heldout_data.is_of_picking_half(title) for title, _ in held.values()])
+    picks = np.array([is_of_dev_half(title) for title, _ in held.values()])
     titles = [title for title, _ in held.values()]
     assert (verdict.num_texts, verdict.num_queries) == (len({*texts}), (~picks).sum())
     assert 250 < verdict.num_texts == verdict.num_collection and 40 < verdict.num_queries < 110
@@ -178,7 +178,7 @@ def embed(texts):
     right = [int(each[0]) for each in part.relevant]
     alone = reciprocal(embed(part.queries) @ embed(part.documents).T, right, part.documents)
     assert alone.mean() == 1
-    verdict = judge([Entrant("trained", f"{module}:embed", "remembers", is_trained=True)], dataset)
+    verdict = judge([Candidate("trained", f"{module}:embed", "remembers", is_trained=True)], dataset)
     assert verdict.system("trained").mrr < 2 and verdict.word != "better"
     assert verdict.winner == "BM25" and verdict.sentence.startswith("take BM25: the trained model")
     assert f"among {verdict.num_texts:,} texts, {verdict.num_queries:,} held-out titles" in verdict.sentence
@@ -190,10 +190,10 @@ def test_a_text_without_a_title_is_found_by_a_crop_among_crops_of_all(
 ) -> None:
     monkeypatch.setattr("clearspan.eval.verdict.SAID_S", 0)
     said: list[str] = []
-    verdict = judge(entrants(models, "embed", "pairs"), wikitext_shards, say=said.append)
+    verdict = judge(candidates(models, "embed", "pairs"), wikitext_shards, say=said.append)
     held, trained = (dict(DatasetTexts(folder, 10_000)) for folder in (wikitext_shards / "validation", wikitext_shards))
     num_texts = len(held) + len(trained)
-    num_queries = sum(not heldout_data.is_of_picking_half(text) for (text,) in held.values())
+    num_queries = sum(not is_of_dev_half(text) for (text,) in held.values())
     assert [line[: line.index(" takes about ")] for line in said] == [
         f"{name}: embedding {num_texts} texts" for name in ("trained", "pairs")
     ]
@@ -203,26 +203,16 @@ def test_a_text_without_a_title_is_found_by_a_crop_among_crops_of_all(
 
 # What follows judges ranks that are given.
 
-QUERIES, TEXTS = 40, 60
 
-
-def contest(rounds: list[tuple[np.ndarray, np.ndarray]] | None = None) -> Contest:
-    """40 queries of which the first half is judged, and the other chooses, among 60 texts."""
-    right = [np.array([row]) for row in range(QUERIES)]
-    texts, queries = ([f"{kind} {row}" for row in range(number)] for kind, number in (("t", TEXTS), ("q", QUERIES)))
-    rows = np.arange(QUERIES)
-    return Contest(RetrievalSet(texts, queries, right, right), rounds or [(rows[20:], rows[:20])])
-
-
-def result(name: str, ranks: list[int], choosing_mrr: float = 0.5, weight: float | None = None) -> ContestResult:
+def result(name: str, ranks: list[int], dev_mrr: float = 0.5, weight: float | None = None) -> RankedSystem:
     found = Ranks(np.array(ranks), np.zeros(len(ranks), np.int64))
-    return ContestResult(name, ABOUT, name.startswith("trained"), weight, choosing_mrr, found)
+    return RankedSystem(name, ABOUT, name.startswith("trained"), weight, dev_mrr, found)
 
 
 def test_intervals_of_table_and_difference_are_of_the_same_samples() -> None:
     generator = np.random.default_rng(1)
     one, other = (generator.integers(1, 9, 20).tolist() for _ in range(2))
-    verdict = decide([result("BM25", one), result("trained", other)], contest(), "titles", TEXTS)
+    verdict = decide([result("BM25", one), result("trained", other)], comparison(), "titles", TEXTS)
     before, after = (Examples.of("mean", 1 / np.array(each)) for each in (one, other))
     for name, examples in (("BM25", before), ("trained", after)):
         system = verdict.system(name)
@@ -237,30 +227,6 @@ def test_intervals_of_table_and_difference_are_of_the_same_samples() -> None:
 
 
 @pytest.mark.guarantee("chosen-apart")
-def test_a_weight_is_chosen_by_the_queries_that_are_not_judged() -> None:
-    """Of the queries that choose, the words are right and the model is wrong; of those that are judged, the reverse."""
-    right, wrong = (
-        np.eye(QUERIES, TEXTS, dtype=np.float32),
-        np.roll(np.eye(QUERIES, TEXTS, dtype=np.float32), 1, axis=1),
-    )
-    judged = np.arange(QUERIES) < 20
-    by_model, by_words = (np.where(judged[:, None] == side, right, wrong) for side in (True, False))
-    documents = np.eye(TEXTS, dtype=np.float32)
-    beside = CombinedVectors.of((by_model, documents), (csr_array(by_words), csr_array(documents)))
-    whole = contest()
-    found = whole.combined("trained", ABOUT, True, beside)
-    assert found.weight is not None and found.weight < 0.5 and found.choosing_mrr == 1
-    assert (
-        found.reciprocal.max() < 1 == whole.uncombined("trained", ABOUT, True, (by_model, documents)).reciprocal.min()
-    )
-    rows = np.arange(QUERIES)
-    crossed = contest([(rows[20:], rows[:20]), (rows[:20], rows[20:])]).combined("trained", ABOUT, True, beside)
-    assert crossed.reciprocal.max() < 1 and len(crossed.reciprocal) == QUERIES, "each half by the weight of the other"
-    few = contest([(rows[25:35], rows[:5]), (rows[:5], rows[25:35])]).combined("trained", ABOUT, True, beside)
-    assert few.reciprocal.max() < 1, "however few they are"
-
-
-@pytest.mark.guarantee("chosen-apart")
 def test_the_compared_systems_are_those_that_the_other_half_chose() -> None:
     good, bad = [1] * 20, [2, 3, 4, 5] * 5
     found = [
@@ -269,7 +235,7 @@ def test_the_compared_systems_are_those_that_the_other_half_chose() -> None:
         result("trained", good, 0.2),
         result("trained + BM25", bad, 0.4, 0.7),
     ]
-    verdict = decide(found, contest(), "titles", TEXTS)
+    verdict = decide(found, comparison(), "titles", TEXTS)
     assert (verdict.best_trained, verdict.best_untrained) == ("trained + BM25", "BM25")
     assert (verdict.difference, verdict.word, verdict.winner) == (0, "no difference", "BM25")
     assert [system.name for system in verdict.systems][:2] == ["as it is", "trained"], "best first"
@@ -285,7 +251,7 @@ def test_the_compared_systems_are_those_that_the_other_half_chose() -> None:
 )
 def test_training_that_changes_no_rank_is_said_to_have_brought_nothing(weight: float | None, said: str) -> None:
     name = "trained" if weight is None else "trained + BM25"
-    verdict = decide([result("BM25", [2] * 20), result(name, [2] * 20, weight=weight)], contest(), "titles", TEXTS)
+    verdict = decide([result("BM25", [2] * 20), result(name, [2] * 20, weight=weight)], comparison(), "titles", TEXTS)
     assert verdict.word == "no difference"
     assert verdict.sentence.startswith(f"take BM25: training brought nothing: {said} finds the same, among 60 texts")
 
@@ -312,7 +278,7 @@ def test_training_that_changes_no_rank_is_said_to_have_brought_nothing(weight: f
 def test_the_word_and_the_winner_follow_the_interval(
     before: list[int], after: list[int], word: str, start: str
 ) -> None:
-    verdict = decide([result("BM25", before), result("trained", after)], contest(), "titles", 5 * TEXTS)
+    verdict = decide([result("BM25", before), result("trained", after)], comparison(), "titles", 5 * TEXTS)
     assert verdict.word == word and verdict.winner == ("trained" if word == "better" else "BM25")
     assert verdict.sentence.startswith(start)
     assert verdict.sentence.endswith("among a sample of 60 of 300 texts, 20 held-out titles")
@@ -325,24 +291,24 @@ def test_the_word_and_the_winner_follow_the_interval(
 @pytest.mark.parametrize(("of_model", "winner"), [([2, 9] * 10, "BM25"), ([1] * 20, "MiniLM")])
 def test_a_model_that_may_find_no_more_than_bm25_is_not_taken(of_model: list[int], winner: str) -> None:
     """Even if it was the best one among the titles that choose, which is noise where no system finds anything."""
-    systems = [result("BM25", [3] * 20), result("MiniLM", of_model, choosing_mrr=0.6), result("trained", [4] * 20)]
-    verdict = decide(systems, contest(), "titles", TEXTS)
+    systems = [result("BM25", [3] * 20), result("MiniLM", of_model, dev_mrr=0.6), result("trained", [4] * 20)]
+    verdict = decide(systems, comparison(), "titles", TEXTS)
     assert (verdict.best_untrained, verdict.winner) == ("MiniLM", winner)
     assert verdict.sentence.startswith(f"take {winner}: ")
 
 
 @pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.parametrize(("of_bm25", "best"), [(0.66, "BM25"), (0.62, "MiniLM"), (0.6399, "MiniLM")])
-def test_the_best_untrained_system_is_the_best_at_choosing_by_any_difference(of_bm25: float, best: str) -> None:
+def test_the_best_untrained_system_is_the_best_on_the_dev_queries_by_any_difference(of_bm25: float, best: str) -> None:
     systems = [result("BM25", [3] * 20, of_bm25), result("MiniLM", [2] * 20, 0.64), result("trained", [4] * 20)]
-    assert decide(systems, contest(), "titles", TEXTS).best_untrained == best
+    assert decide(systems, comparison(), "titles", TEXTS).best_untrained == best
 
 
 @pytest.mark.guarantee("verdict-among-all")
 def test_few_questions_do_not_decide_and_are_said() -> None:
     """One query's bootstrap interval has no width."""
     rows = np.arange(QUERIES)
-    one = contest([(rows[:0], rows[:1])])
+    one = comparison([(rows[:0], rows[:1])])
     verdict = decide([result("BM25", [4]), result("trained", [1])], one, "questions", TEXTS)
     assert (verdict.low, verdict.word, verdict.winner) == (75, "no difference", "BM25")
     assert verdict.sentence == (
@@ -359,9 +325,9 @@ def test_few_questions_do_not_decide_and_are_said() -> None:
 def test_a_few_queries_are_too_few_to_decide_whatever_their_interval(number: int, after: list[int]) -> None:
     """An interval below, around and above 0; with 20 queries each of them has its own word."""
     for count, said in (number, True), (20, False):
-        judged = contest([(np.arange(count, QUERIES), np.arange(count))])
+        few = comparison([(np.arange(count, QUERIES), np.arange(count))])
         ranks = (after * 2)[:count]
-        verdict = decide([result("BM25", [2] * count), result("trained", ranks)], judged, "questions", TEXTS)
+        verdict = decide([result("BM25", [2] * count), result("trained", ranks)], few, "questions", TEXTS)
         assert (f": too few to decide ({count} questions, 20 are needed): the trained" in verdict.sentence) == said
         assert verdict.is_undecided == said and ("chance" not in verdict.sentence or not said)
         assert verdict.word == "no difference" or not said
@@ -376,7 +342,7 @@ def test_all_queries_decide_however_many_there_are_and_the_last_as_much_as_the_f
         (gained + same, same + gained, "no difference"),
     ):
         found = [result("BM25", before), result("trained", after)]
-        verdict = decide(found, contest([(rows[20:40], rows)]), "titles", TEXTS)
+        verdict = decide(found, comparison([(rows[20:40], rows)]), "titles", TEXTS)
         assert (verdict.word, verdict.num_queries) == (word, 1100)
 
 
@@ -385,11 +351,11 @@ def test_all_queries_decide_however_many_there_are_and_the_last_as_much_as_the_f
 def test_of_equal_systems_few_are_called_better(number: int) -> None:
     """2.5 % should be, of each word; with few queries, the intervals are a little too narrow."""
     generator = np.random.default_rng(4)
-    judged = contest([(np.arange(number, QUERIES), np.arange(number))])
+    few = comparison([(np.arange(number, QUERIES), np.arange(number))])
     words = []
     for _ in range(600):
         ranks = np.exp(generator.exponential(2, (2, number))).astype(int).clip(1, TEXTS).tolist()
-        words.append(decide([result("BM25", ranks[0]), result("trained", ranks[1])], judged, "titles", TEXTS).word)
+        words.append(decide([result("BM25", ranks[0]), result("trained", ranks[1])], few, "titles", TEXTS).word)
     for word in ("better", "worse"):
         assert words.count(word) <= 0.045 * len(words), word
 
@@ -397,7 +363,7 @@ def test_of_equal_systems_few_are_called_better(number: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("trained", ["constant", "broken", "noise"])
 def test_a_model_that_knows_nothing_is_not_taken(trained: str, dataset: Path, models: str) -> None:
-    verdict = judge(entrants(models, trained, "embed"), dataset)
+    verdict = judge(candidates(models, trained, "embed"), dataset)
     assert verdict.word != "better" and not verdict.system(verdict.winner).is_trained
     assert verdict.system("trained").mrr < 10
     warned = {"constant": "(nearly) constant", "broken": "hold a NaN or an infinity", "noise": ""}[trained]
@@ -411,20 +377,20 @@ def test_questions_of_the_user_are_judged_among_all_texts(
     path = tmp_path / "questions.jsonl"
     asked = [{"query": f"who is {row['title']}?", "text": row["text"].upper() + "  "} for row in rows[:30]]
     path.write_text("".join(json.dumps(row) + "\n" for row in [*asked, {"query": "where?", "text": "nowhere"}]))
-    verdict = judge(entrants(models, "pairs", "embed"), dataset, path)
+    verdict = judge(candidates(models, "pairs", "embed"), dataset, path)
     assert (verdict.task, verdict.num_queries) == ("questions", 30) and verdict.num_texts > 250
     assert verdict.notes[0].startswith("Only 30 questions: the interval is wide")
     path.write_text(json.dumps({"query": "where?", "text": "nowhere"}))
     with pytest.raises(DataError, match=r"no answer is a text of .* \(.*questions.jsonl:1\)"):
-        judge(entrants(models, "pairs", "embed"), dataset, path)
+        judge(candidates(models, "pairs", "embed"), dataset, path)
     path.write_text(json.dumps({"query": "where?", "id": "7"}))
     with pytest.raises(
         DataError, match=r"questions.jsonl:1: names a text by its id, but a dataset of tokens stores no ids"
     ):
-        judge(entrants(models, "pairs", "embed"), dataset, path)
+        judge(candidates(models, "pairs", "embed"), dataset, path)
     path.write_text(json.dumps({"query": "where?"}))
     with pytest.raises(DataError, match=r"questions.jsonl:1: names no relevant document"):
-        judge(entrants(models, "pairs", "embed"), dataset, path)
+        judge(candidates(models, "pairs", "embed"), dataset, path)
 
 
 @pytest.mark.guarantee("verdict-among-all")
@@ -443,7 +409,7 @@ def test_an_interval_that_touches_zero_decides_nothing(
 ) -> None:
     monkeypatch.setattr("clearspan.eval.verdict.difference", lambda *_: Difference(0.1, low, high, 0.01))
     found = [result("trained", [1] * 20), result("BM25", [2] * 20, 0.7)]
-    verdict = decide(found, contest(), "titles", TEXTS, ["a note"])
+    verdict = decide(found, comparison(), "titles", TEXTS, ["a note"])
     assert (verdict.word, verdict.winner, verdict.notes) == (word, winner, ("a note",))
 
 
@@ -458,80 +424,22 @@ def test_a_model_is_recommended_without_training_if_it_surely_finds_more_than_bm
         "clearspan.eval.verdict.difference",
         lambda first, second: gains[0, 1] if first.predicted[0] < second.predicted[0] else Difference(0, -1, 1, 0.9),
     )
-    assert decide(found, contest(), "titles", TEXTS).winner == winner
-    assert decide(found[:2], contest(), "titles", TEXTS).winner == "as it is", "where BM25 takes no part"
+    assert decide(found, comparison(), "titles", TEXTS).winner == winner
+    assert decide(found[:2], comparison(), "titles", TEXTS).winner == "as it is", "where BM25 takes no part"
 
 
 @pytest.mark.guarantee("chosen-apart")
-@pytest.mark.parametrize(("number", "chosen"), [(10, 10), (25, 25), (26, 25)])
-def test_titles_of_one_half_choose_and_those_of_the_other_are_judged(
-    number: int, chosen: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("clearspan.eval.contest.MAX_CHOOSING", 25)
-    texts = contest().collection
-    judged, choosing = texts.select(range(5, 10)), texts.select(range(10, 10 + number))
-    halves = Contest.of_halves(HeldOutTexts(judged, choosing, TEXTS, (Path("shards/validation/manifest.json"),)))
-    assert [halves.collection.queries[row] for row in halves.judged] == judged.queries
-    assert [halves.collection.queries[row] for row in halves.choosing] == choosing.queries[:chosen]
-    assert len(halves.rounds) == 1 and len(halves.collection.queries) == 5 + chosen
-    again = texts.select([5, 6, *range(12, 10 + number)])  # two titles that both halves have
-    halves = Contest.of_halves(HeldOutTexts(judged, again, TEXTS, (Path("shards/validation/manifest.json"),)))
-    assert halves.judged.tolist() == [*range(5)] and halves.choosing.tolist() == [*range(5, 5 + chosen)]
-
-
-@pytest.mark.guarantee("chosen-apart")
-def test_each_half_of_the_questions_is_judged_by_what_the_other_half_chose() -> None:
-    questions = contest().collection
-    halves = Contest.of_questions(HeldOutTexts(questions, None, TEXTS, (Path("questions.jsonl"),)))
-    (first, second), (third, fourth) = (tuple(each.tolist() for each in pair) for pair in halves.rounds)
-    assert (first, second) == (fourth, third) and first and second
-    assert sorted(first + second) == list(range(QUERIES)) == sorted(halves.judged) == sorted(halves.choosing)
-    assert first == [row for row, query in enumerate(questions.queries) if heldout_data.is_of_picking_half(query)]
-    for few in (first[:1], second[:1], first[:7], second[:7], [first[0], second[0]]):
-        part = Contest.of_questions(HeldOutTexts(questions.select(few), None, TEXTS, (Path("questions.jsonl"),)))
-        assert sorted(part.judged) == list(range(len(few))), "each question is judged once"
-        for chooses, judged in part.rounds:
-            assert not {*chooses.tolist()} & {*judged.tolist()}, "and chooses nothing for itself, however few there are"
-
-
-@pytest.mark.guarantee("chosen-apart")
-def test_of_systems_that_are_equal_where_they_are_chosen_the_first_is_compared_whatever_is_judged() -> None:
+def test_of_systems_that_are_equal_on_the_dev_queries_the_first_is_compared() -> None:
     found = [result(name, [rank] * 20) for name, rank in (("MiniLM", 3), ("BM25", 1), ("trained", 4), ("trained 2", 2))]
-    verdict = decide(found, contest(), "titles", TEXTS)
+    verdict = decide(found, comparison(), "titles", TEXTS)
     assert (verdict.best_untrained, verdict.best_trained) == ("MiniLM", "trained")
 
 
 @pytest.mark.guarantee("chosen-apart")
-def test_a_system_alone_is_chosen_by_the_queries_that_are_not_judged() -> None:
-    right = np.eye(QUERIES, TEXTS, dtype=np.float32)
-    vectors = np.where(np.arange(QUERIES)[:, None] < 20, right, np.roll(right, 1, axis=1))
-    found = contest().uncombined("owl", ABOUT, False, (vectors, np.eye(TEXTS, dtype=np.float32)))
-    assert found.reciprocal.tolist() == [1.0] * 20 and found.choosing_mrr < 0.6
-    rows = np.arange(QUERIES)
-    turned = contest([(rows[:20], rows[20:])]).uncombined(
-        "owl", ABOUT, False, (vectors, np.eye(TEXTS, dtype=np.float32))
-    )
-    assert turned.choosing_mrr == 1 and turned.reciprocal.max() < 1
-
-
-@pytest.mark.guarantee("chosen-apart")
-def test_of_questions_a_system_is_compared_by_the_weights_of_the_other_half() -> None:
-    """Each half is found by a system of its own, so the weight that is best for one half is the worst for the other."""
-    right = np.eye(QUERIES, TEXTS, dtype=np.float32)
-    wrong = np.roll(right, 1, axis=1)
-    is_first = (np.arange(QUERIES) < 20)[:, None]
-    by_model, by_words = np.where(is_first, right, wrong), np.where(is_first, wrong, right)
-    documents, rows = np.eye(TEXTS, dtype=np.float32), np.arange(QUERIES)
-    beside = CombinedVectors.of((by_model, documents), (csr_array(by_words), csr_array(documents)))
-    crossed = contest([(rows[20:], rows[:20]), (rows[:20], rows[20:])]).combined("trained", ABOUT, True, beside)
-    assert crossed.choosing_mrr == pytest.approx(crossed.reciprocal.mean()) and crossed.choosing_mrr < 1
-
-
-@pytest.mark.guarantee("chosen-apart")
 @pytest.mark.parametrize("number", [None, 0, 9])
-def test_too_few_texts_that_choose_are_one_line(number: int | None) -> None:
-    texts = contest().collection
-    choosing = None if number is None else texts.select(range(number))
-    held = HeldOutTexts(texts, choosing, TEXTS, (Path("shards/validation/manifest.json"),))
+def test_too_few_dev_texts_are_one_line(number: int | None) -> None:
+    texts = comparison().collection
+    dev = None if number is None else texts.select(range(number))
+    held = HeldOutTexts(texts, dev, TEXTS, (Path("shards/validation/manifest.json"),))
     with pytest.raises(DataError, match=r"shards/validation: too few texts to choose the weights \(10 are needed"):
-        Contest.of_halves(held)
+        held.required_dev()

@@ -178,10 +178,8 @@ def test_a_prompt_is_tokenized_with_its_text_and_changes_nothing_else(
     plain, prompted = (list(Dataset(tmp_path / made / "validation")) for made in ("plain", "prompted"))
     assert [batch["id"].to_pylist() for batch in plain] == [batch["id"].to_pylist() for batch in prompted]
     assert ids(tmp_path / "plain") != ids(tmp_path / "prompted")
-    for picking in (False, True):
-        sides = [
-            read_dataset(tmp_path / made / "validation", picking=picking).collection for made in ("plain", "prompted")
-        ]
+    for dev in (False, True):
+        sides = [read_dataset(tmp_path / made / "validation", dev=dev).collection for made in ("plain", "prompted")]
         assert sides[0].queries == sides[1].queries and sides[0].documents == sides[1].documents
         assert len(sides[0].queries) > 10
 

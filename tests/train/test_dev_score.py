@@ -63,7 +63,7 @@ def test_the_best_checkpoint_by_held_out_texts_is_the_one_exported(run: Path) ->
     best = max(scores, key=lambda step: (scores[step], -step))
     assert Checkpoints(run).last()[1] == f"step-{best:08d}"
     data = yaml.safe_load((run / "recipe.yaml").read_text())["data"]["text"]
-    held = read_dataset(data["validation"], picking=True, training=data["path"]).collection
+    held = read_dataset(data["validation"], dev=True, training=data["path"]).collection
     assert len(held.documents) > 2 * len(held.queries), "texts that are trained on are ranked too"
     assert mean_mrr(EmbeddingSimilarity(load_with_library(run / "model").encode), [held]) == pytest.approx(
         scores[best], abs=1e-4
@@ -142,7 +142,7 @@ def test_each_dataset_of_text_with_a_held_out_part_is_scored_with_the_prompts_of
     recipe: Any = SimpleNamespace(data=data, training=SimpleNamespace(eval_texts=500))
     looked, picked, scored = [], [], []
     monkeypatch.setattr(dev_score.heldout_data, "read_dataset", lambda *args, **more: looked.append((*args, more)))
-    monkeypatch.setattr(dev_score, "picking", lambda *args: picked.append(args) or args[0])
+    monkeypatch.setattr(dev_score, "dev_set", lambda *args: picked.append(args) or args[0])
 
     def mean(model: Prompted, collections: list[str]) -> float:
         queries, documents = model.ranking(["an owl"], ["rain"])
@@ -151,7 +151,7 @@ def test_each_dataset_of_text_with_a_held_out_part_is_scored_with_the_prompts_of
 
     monkeypatch.setattr(dev_score, "mean_mrr", mean)
     score = dev_score._on_held_out(recipe, datasets)
-    more = {"picking": True, "max_ranked": dev_score.MAX_LOOKED_AT}
+    more = {"dev": True, "max_ranked": dev_score.MAX_LOOKED_AT}
     assert looked == [("owls/validation", more), ("rain/validation", more)] and not picked
 
     def encoded(prompt: str) -> Any:

@@ -31,7 +31,7 @@ from clearspan.train.model.source import Inference
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.objectives.spans import draw
 from clearspan.train.prompts import prompt_tokens, trained_prompts
-from clearspan.train.selection.dev_score import picking
+from clearspan.train.selection.dev_score import dev_set
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 
 PROMPTS = {"query": "query: ", "document": "passage: ", "same": "compare "}
@@ -101,7 +101,7 @@ def test_the_verdict_and_the_choice_of_a_checkpoint_compare_texts_with_the_model
     mrr = json.loads((adapted / "adapt.json").read_text())["mrr"]
     judged = heldout_data.read(adapted / "texts/validation").collection
     recipe = yaml.safe_load((adapted / "run/recipe.yaml").read_text())
-    queries = picking(str(adapted / "mined"), str(adapted / "texts/validation"), recipe["training"]["eval_texts"])
+    queries = dev_set(str(adapted / "mined"), str(adapted / "texts/validation"), recipe["training"]["eval_texts"])
 
     def with_prompts(path: Path) -> Prompted:
         model = load_folder(path)  # whose vectors are the library's, by the test above

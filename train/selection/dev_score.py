@@ -23,11 +23,11 @@ from clearspan.common.encoder.prompts import Sides
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.narrowed import narrowed
-from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev
+from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import HELD_OUT, Recipe
@@ -112,18 +112,18 @@ def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[E
         raise DataError("no dataset of text has held-out examples: set data.NAME.validation")
     for _, validation in folders:
         # Raises before training if the held-out texts cannot be ranked.
-        heldout_data.read_dataset(validation, picking=True, max_ranked=MAX_LOOKED_AT)
+        heldout_data.read_dataset(validation, dev=True, max_ranked=MAX_LOOKED_AT)
 
     @functools.cache  # read by the rank that evaluates, when it first does
     def collections() -> list[RetrievalSet]:
-        return [picking(*each, recipe.training.eval_texts) for each in folders]
+        return [dev_set(*each, recipe.training.eval_texts) for each in folders]
 
     return lambda encoded, prompts: mean_mrr(
         Prompted(prompts, lambda prompt: EmbeddingSimilarity(encoded(prompt))), collections()
     )
 
 
-def picking(path: str, validation: str, max_texts: int) -> RetrievalSet:
+def dev_set(path: str, validation: str, max_texts: int) -> RetrievalSet:
     """Return a dataset's retrieval collection for the choice of checkpoints: held-out queries, and the texts to rank.
 
     Args:

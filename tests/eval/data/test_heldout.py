@@ -18,6 +18,7 @@ from clearspan.eval.data.crops import MAX_WORDS, MIN_WORDS, crops
 from clearspan.eval.data.heldout_data import read, read_all, read_dataset
 from clearspan.eval.data.heldout_folders import find
 from clearspan.pipelines.api import make_dataset
+from clearspan.retrieval.retrieval_set import is_of_dev_half
 from clearspan.shards import KINDS, Dataset, Manifest
 from tests.train.conftest import publish
 
@@ -51,7 +52,7 @@ def test_the_held_out_part_of_a_dataset_becomes_a_collection(wikitext_shards: Pa
     (name, part), *others = find(wikitext_shards).items()
     assert (name, part, others) == ("heldout", wikitext_shards / "validation", [])
     assert find(part) == {"heldout": part}
-    held, again, picking = read_dataset(part), read_dataset(part), read_dataset(part, picking=True)
+    held, again, dev = read_dataset(part), read_dataset(part), read_dataset(part, dev=True)
     assert (held.collection.queries, held.collection.documents) == (
         again.collection.queries,
         again.collection.documents,
@@ -59,8 +60,8 @@ def test_the_held_out_part_of_a_dataset_becomes_a_collection(wikitext_shards: Pa
     dataset = Dataset(part)
     tokenizer = Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
     texts = {row["id"]: tokenizer.decode(row["tokens"]) for batch in dataset for row in batch.to_pylist()}
-    assert len(held.collection.queries) + len(picking.collection.queries) == len(texts) == dataset.num_examples > 35
-    assert len(held.collection.queries) >= 15 and not {*held.collection.queries} & {*picking.collection.queries}
+    assert len(held.collection.queries) + len(dev.collection.queries) == len(texts) == dataset.num_examples > 35
+    assert len(held.collection.queries) >= 15 and not {*held.collection.queries} & {*dev.collection.queries}
     for query, relevant in zip(held.collection.queries, held.collection.relevant, strict=True):
         document = held.collection.documents[relevant.item()]
         ((number, text),) = ((number, text) for number, text in texts.items() if query in text and document in text)
@@ -161,11 +162,11 @@ def test_copies_in_a_dataset_are_in_one_half(shared_data: Path, tmp_path: Path) 
     assert len(rows) == Dataset(part).num_examples > 100
     halves: tuple[set[str], set[str]] = (set(), set())
     for _, (each,) in rows:
-        halves[heldout_data.is_of_picking_half(each)].add(" ".join(each.casefold().split()))
+        halves[is_of_dev_half(each)].add(" ".join(each.casefold().split()))
     assert not halves[0] & halves[1] and min(map(len, halves)) > 10
     held = read(part)
-    assert held.picking is not None and held.picking.documents is held.collection.documents
-    assert len(held.collection.queries) <= len(halves[0]) and len(held.picking.queries) <= len(halves[1])
+    assert held.dev is not None and held.dev.documents is held.collection.documents
+    assert len(held.collection.queries) <= len(halves[0]) and len(held.dev.queries) <= len(halves[1])
 
 
 def test_two_files_of_one_name_are_refused_and_hidden_ones_are_left_out(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_what_holds_no_held_out_text_is_one_line(
     tokenizer = Tokenizer.from_file(str(few / "tokenizer" / "tokenizer.json"))
     texts = [tokenizer.decode(row["tokens"]) for batch in Dataset(few) for row in batch.to_pylist()]
     num_long = sum(len(text.split()) >= 2 * MIN_WORDS for text in texts)
-    queries = [read_dataset(few, picking=picking).collection.queries for picking in (False, True)]
+    queries = [read_dataset(few, dev=dev).collection.queries for dev in (False, True)]
     assert sum(map(len, queries)) == num_long < len(texts) == 40
     monkeypatch.setattr(heldout_data, "MIN_TEXTS", 41)
     with pytest.raises(DataError, match=r"of at least 8 words are too few to rank, 41 are needed: hold out more"):

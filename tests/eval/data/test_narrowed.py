@@ -7,7 +7,7 @@ import pytest
 from bm25s import BM25
 
 from clearspan.eval.data.narrowed import narrowed
-from clearspan.eval.data.retrieval_data import RetrievalSet
+from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.retrieval.stemming import PLAIN
 
 

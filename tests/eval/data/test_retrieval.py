@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from clearspan.common.records import DataError
-from clearspan.eval.data.retrieval_data import RetrievalSet, read_collection, read_cranfield, read_flickr8k, read_trecqa
+from clearspan.eval.data.retrieval_data import read_collection, read_cranfield, read_flickr8k, read_trecqa
 from clearspan.eval.tasks.retrieval import RetrievalTask, remarks
+from clearspan.retrieval.retrieval_set import RetrievalSet
 
 
 def beir(folder: Path, corpus: Sequence[dict], queries: Sequence[dict], qrels: Sequence[tuple[str, str, int]]) -> Path:

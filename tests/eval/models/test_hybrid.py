@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from bm25s import BM25
 
-from clearspan.eval.data.retrieval_data import RetrievalSet, read_cranfield
-from clearspan.eval.models import ranks
+from clearspan.eval.data.retrieval_data import read_cranfield
 from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.hybrid import Hybrid
 from clearspan.eval.models.load import default_name
-from clearspan.eval.models.similarity import UnscoredError, products
+from clearspan.eval.models.similarity import UnscoredError
 from clearspan.retrieval.hybrid import HYBRID_WEIGHT
+from clearspan.retrieval.products import products
+from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.retrieval.stemming import PLAIN
 
 
@@ -39,7 +40,7 @@ def z(scores: np.ndarray) -> np.ndarray:
 def test_the_scores_are_those_of_scoring_each_query_alone(
     weight: float, cranfield: RetrievalSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks, "BLOCK_SCORES", 3 * 1400)
+    monkeypatch.setattr("clearspan.retrieval.products.BLOCK_SCORES", 3 * 1400)
     made = products(*Hybrid(EmbeddingSimilarity(letters), weight).ranking(cranfield.queries, cranfield.documents))
     index = BM25()
     index.index([PLAIN(text) for text in cranfield.documents], show_progress=False)

@@ -10,12 +10,13 @@ from scipy.sparse import issparse
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
-from clearspan.eval.data.retrieval_data import RetrievalSet, read_cranfield
+from clearspan.eval.data.retrieval_data import read_cranfield
 from clearspan.eval.models.lexical import BASELINES, Lexical
 from clearspan.eval.models.similarity import UnscoredError
 from clearspan.eval.tasks import geometry, retrieval
 from clearspan.eval.tasks.retrieval import RetrievalTask, search
 from clearspan.eval.tasks.task import TaskContext
+from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.retrieval.stemming import PLAIN, Words
 
 

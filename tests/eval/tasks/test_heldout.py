@@ -46,12 +46,12 @@ def test_the_score_in_training_is_that_of_the_evaluator(wikitext_shards: Path, m
     encode = load_with_library(minilm).encode
     scores = task.score(TaskContext(EmbeddingSimilarity(encode))).scores
     part = wikitext_shards / "validation"
-    picking = read_dataset(part, picking=True).collection
+    dev = read_dataset(part, dev=True).collection
     held = read_dataset(part, training=wikitext_shards).collection
     assert mean_mrr(EmbeddingSimilarity(encode), [held, held]) == pytest.approx(scores["mrr"])
-    same = mean_mrr(EmbeddingSimilarity(lambda texts: np.ones((len(texts), 2), np.float32)), [picking])
-    order = np.argsort(-picking.tie_keys)  # an encoder that collapsed ranks at random: by hashes of the texts
-    places = [1 + int(np.flatnonzero(order == relevant)[0]) for (relevant,) in picking.relevant]
+    same = mean_mrr(EmbeddingSimilarity(lambda texts: np.ones((len(texts), 2), np.float32)), [dev])
+    order = np.argsort(-dev.tie_keys)  # an encoder that collapsed ranks at random: by hashes of the texts
+    places = [1 + int(np.flatnonzero(order == relevant)[0]) for (relevant,) in dev.relevant]
     assert same == pytest.approx(100 * np.mean(1 / np.array(places))) and 5 < same < 20
 
 

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.eval.data.heldout_data import read
-from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.details import Cell
 from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.tasks import retrieval
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.eval.tasks.retrieval import RetrievalTask, load, search, shown_queries
 from clearspan.eval.tasks.task import TaskContext
+from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.retrieval.topk import top_indices
 from tests.eval.data.test_retrieval import beir
 

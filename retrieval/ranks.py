@@ -8,19 +8,18 @@ documents are cut into chunks, a document has the score of its best chunk, as in
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
-from clearspan.eval.models.similarity import Floats, Vectors, products
-from clearspan.retrieval.ranking import DEPTH
+from clearspan.retrieval.products import Floats, Vectors, score_blocks
+from clearspan.retrieval.retrieval_set import Ints, RetrievalSet
 from clearspan.retrieval.topk import best_rank
 
-BLOCK_SCORES = 1 << 24
-"""The number of scores in a block. Memory holds a few arrays of this size, which take 64 MB each in float32."""
+DEPTH = 1000
+"""A relevant document that ranks below this counts as not found."""
 
 
 @dataclass(frozen=True)
@@ -91,20 +90,9 @@ def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet, chunks
             None.
         chunks: the chunks of the documents; None if the documents are not cut.
     """
-    right_ranks, nearest = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0], np.int64)
+    best_ranks, first = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0], np.int64)
     for start, block in score_blocks(queries, documents):
         for row, scores in enumerate(chunks.best(block) if chunks else block, start=start):
-            right, right_ranks[row] = best_rank(scores, collection.relevant[row], collection.tie_keys)
-            nearest[row] = right if right_ranks[row] == 1 else int(scores.argmax())
-    return Ranks(right_ranks, nearest)
-
-
-def score_blocks(queries: Vectors, documents: Vectors) -> Iterator[tuple[int, Floats]]:
-    """Yield the scores of all n documents for all queries, in blocks of consecutive queries.
-
-    Yields:
-        The index of the first query of a block, and the scores for the k queries of the block, (k, n).
-    """
-    rows = max(1, BLOCK_SCORES // max(1, documents.shape[0]))
-    for start in range(0, queries.shape[0], rows):
-        yield start, products(queries[start : start + rows], documents)
+            best, best_ranks[row] = best_rank(scores, collection.relevant[row], collection.tie_keys)
+            first[row] = best if best_ranks[row] == 1 else int(scores.argmax())
+    return Ranks(best_ranks, first)
