@@ -42,6 +42,7 @@ WIDTH = 300
 class Search(CollectionCommand):
     """The command `search`: finds, for each query, the texts of the collections that match it best."""
 
+    error_prefix: ClassVar[str] = "search"
     summary: ClassVar[str] = COMMANDS["search"].summary
     description: ClassVar[str] = (
         "Search a collection of texts: with the model that made its vectors, with BM25, or with both."
@@ -53,8 +54,8 @@ class Search(CollectionCommand):
     query: Annotated[tuple[str, ...], Flag("TEXT")] = ()
     """Text to search for; may be repeated."""
     queries: Annotated[Sequence[Query], Flag("FILE", parse=read_queries, path=True)] = ()
-    """File of queries: one per line, or csv, tsv or jsonl with the field query and, to print the rank of the right
-    text, text or id.
+    """File of queries: one per line, or csv, tsv or jsonl with the field query and, to print the rank of the relevant
+    document, text or id.
     """
     prompt_name: Annotated[str | None, Flag("NAME")] = None
     """Name of the model's prompt before each query; none: no prompt (default: as encode_query chooses)."""

@@ -22,6 +22,7 @@ from clearspan.retrieval.collection_command import CollectionCommand
 class Serve(CollectionCommand):
     """The command `serve`: serves a page and a JSON API that search collections."""
 
+    error_prefix: ClassVar[str] = "serve"
     summary: ClassVar[str] = COMMANDS["serve"].summary
     description: ClassVar[str] = (
         "Serve a page on this machine that searches a collection with the model, with BM25 and with both, and shows\n"

@@ -97,6 +97,18 @@ def test_an_error_names_the_command_as_typed(typed: str, capsys: pytest.CaptureF
     assert capsys.readouterr().err.startswith(f"clearspan {typed}: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"), [("search", ["owls"]), ("serve", []), ("mine", ["--negatives", "1", "--bm25", "1"])]
+)
+def test_a_failure_begins_with_the_name_of_the_command(
+    name: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = ["--output", str(tmp_path / "mined")] if name == "mine" else []
+    assert main([name, str(tmp_path / "none"), *words, *output]) == 1
+    line = capsys.readouterr().err
+    assert line.startswith(f"{name}: {tmp_path / 'none'}") and line.count("\n") == 1
+
+
 @pytest.mark.guarantee("installed-wheel")
 @pytest.mark.parametrize("prog", ["clearspan", "python -m clearspan"])
 @pytest.mark.parametrize("name", COMMANDS)

@@ -4,7 +4,7 @@
                              └──> BM25 ──────────────────> the texts with its words ─────────┴─> candidates
     candidates ──> negatives ──> a dataset of triplets
 
-A title is the first text of a row. Candidates that may be right answers are left out: texts that score nearly as high
+A title is the first text of a row. Candidates that may be relevant are left out: texts that score nearly as high
 as the positive, a text that equals the title, and the positives of other rows with the same title.
 
 The output has the ids, texts and positives of the source dataset, and replaces it in training. Held-out texts are never
@@ -70,6 +70,7 @@ MODEL = "local folder of a sentence-transformers or Hugging Face model (not need
 class Mine(ChoiceOptions, StoreCommand):
     """The command `mine`: adds hard negatives to a dataset of pairs or triplets."""
 
+    error_prefix: ClassVar[str] = "mine"
     summary: ClassVar[str] = COMMANDS["mine"].summary
     description: ClassVar[str] = (
         "Add hard negatives to a dataset of pairs or triplets: texts of other rows that a model, or BM25, ranks\n"

@@ -749,7 +749,7 @@ def test_an_unknown_field_names_the_nearest(embedded: Make, model: Path, capsys:
     shown = capsys.readouterr().err
     assert (
         ended == 2
-        and shown == "pipelines: --where: no field 'yaer': did you mean 'year'? The stored fields are year, lang\n"
+        and shown == "search: --where: no field 'yaer': did you mean 'year'? The stored fields are year, lang\n"
     )
     for where, complaint in (
         ("year > 'new'", "a number with a text: write the number without quotes"),
@@ -760,7 +760,7 @@ def test_an_unknown_field_names_the_nearest(embedded: Make, model: Path, capsys:
 
 
 @pytest.mark.slow
-def test_a_file_of_queries_with_right_texts_gives_their_ranks(
+def test_a_file_of_queries_with_relevant_documents_gives_their_ranks(
     embedded: Make, model: Path, records: dict[str, list[dict[str, Any]]], tmp_path: Path, capsys: Any
 ) -> None:
     made, rows = embedded("lines"), records["lines"]
