@@ -55,8 +55,8 @@ class Adapt(Options):
     recipe: Annotated[str | None, Flag("NAME-or-FILE", path=True)] = None
     """Recipe with a dataset `text`, by name or as a YAML file (default: chosen by the texts)."""
     queries: Annotated[Path | None, Flag("FILE")] = None
-    """File of your own questions, to judge by: csv, tsv or jsonl with the field query, and text (the right text) or id
-    (the id of the right text, as hits show it).
+    """File of your own questions, to judge by: csv, tsv or jsonl with the field query, and text (the relevant
+    document) or id (the id of the relevant document, as hits show it).
     """
     chunk_tokens: Annotated[int | None, Flag("N"), Ge(8)] = None
     """Judge and embed texts in chunks of whole sentences, of at most N tokens (default: cut texts after the model's

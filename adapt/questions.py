@@ -89,7 +89,7 @@ def answered(options: Questions) -> list[dict[str, str]]:
     queries = read_queries(options.queries)
     if without := [query.place for query in queries if not query.has_answer]:
         raise UsageError(
-            f"`queries` {options.queries}: {counted(len(without), 'row')} without the right text or its id, "
+            f"`queries` {options.queries}: {counted(len(without), 'row')} without a relevant document or its id, "
             f"e.g. {without[0]}: add the column text or id"
         )
     texts = _texts_of([query for query in queries if query.answer_id is not None], options)

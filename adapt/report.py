@@ -23,7 +23,7 @@ REPORT = "report.html"
 HEADINGS = {"titles": "Held-out titles", "crops": "Crops of held-out texts", "questions": "Your questions"}
 _TITLE = "Which search finds your texts"
 _COMPARED = "All of these rank the same texts for the same queries."
-MEASURE = "MRR: the mean of 1 / rank of the right text, in %: 100 if always first, 50 if always second."
+MEASURE = "MRR: the mean of 1 / rank of the relevant document, in %: 100 if always first, 50 if always second."
 _FIGURES = (
     "In brackets: the 95 % interval, by bootstrap over the queries. The weight of a model with BM25 was chosen on "
     "other queries."
@@ -137,9 +137,9 @@ def _commands(folder: Path) -> list[str]:
 def examples(verdict: Verdict) -> list[Table]:
     """Return a table for one query that the best trained system wins, and a table for one query that it loses.
 
-    The best trained system wins a query if it ranks the right text higher than the best untrained system does, and
-    loses it if it ranks the text lower. A table shows the query, the right text, its two ranks, and any wrong text that
-    one of the two systems ranks first. It is omitted if there is no such query.
+    The best trained system wins a query if it ranks the relevant document higher than the best untrained system does,
+    and loses it if it ranks the document lower. A table shows the query, the relevant document, its two ranks, and any
+    other document that one of the two systems ranks first. It is omitted if there is no such query.
     """
     won = [example for example in verdict.examples if _before(example.rank, example.rank_untrained)]
     lost = [example for example in verdict.examples if _before(example.rank_untrained, example.rank)]
@@ -156,7 +156,7 @@ def _before(rank: int, other: int) -> bool:
 
 
 def _example(outcome: str, verdict: Verdict, example: Example) -> Table:
-    rows = [("query", cut(example.query)), ("right text", cut(example.text))]
+    rows = [("query", cut(example.query)), ("relevant document", cut(example.text))]
     if example.rank != 1:
         rows.append((f"first for {verdict.best_trained}", cut(example.first)))
     if example.rank_untrained != 1:

@@ -26,7 +26,7 @@ SEED = 0
 DECODED = 1024
 """The number of texts that are decoded in one call, in several threads of the `tokenizers` library."""
 Row = tuple[int, tuple[str, ...]]
-"""The id of an example, and its texts: either one text, or a query, such as a title, followed by its right texts."""
+"""The id of an example, and its texts: either one text, or a query, such as a title, followed by its relevant texts."""
 
 
 class DatasetTexts:

@@ -82,7 +82,7 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
     num_texts = sum(map(len, datasets))
     is_sample = num_texts > sum(min(len(dataset), MAX_RANKED) for dataset in datasets)
     about = f"Ranked are {'' if is_sample else 'all '}{len(documents):,} different texts of the dataset"
-    about += f", a sample of its {num_texts:,} that holds the right ones." if is_sample else "."
+    about += f", a sample of its {num_texts:,} that holds the relevant ones." if is_sample else "."
     if missing:
         about += f" Left out: {counted(len(missing), 'row')} whose answer is no text of the dataset: {named}."
     return HeldOutTexts(

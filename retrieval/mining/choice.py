@@ -1,7 +1,7 @@
 """Choice of negatives among the texts nearest to a query, by their rank and by their score.
 
 The options have the same names as in sentence-transformers' `mine_hard_negatives`. They avoid false negatives: a text
-that is nearly as similar to the query as the positive may be a right answer, too. With a `relative_margin` of 0.05,
+that is nearly as similar to the query as the positive may be relevant, too. With a `relative_margin` of 0.05,
 texts that score above 95 % of the positive's score are left out (TopK-PercPos of NV-Retriever, Moreira et al. 2024,
 arXiv 2407.15831). Negatives are chosen among the `range_max` nearest texts; if some of these are left out, texts that
 are further away do not replace them.
@@ -36,7 +36,7 @@ class ChoiceOptions(Options):
     range_max: Annotated[int, Flag("N"), Ge(1)] = 40
     """Take negatives from the N texts nearest to the query."""
     relative_margin: Annotated[float | None, Flag("X"), Ge(0)] = 0.05
-    """Leave out texts that score above (1 - X) times the positive's score; they may be right answers."""
+    """Leave out texts that score above (1 - X) times the positive's score; they may be relevant."""
     absolute_margin: Annotated[float | None, Flag("X")] = None
     """Leave out texts that score above the positive's score minus X."""
     max_score: Annotated[float | None, Flag("X")] = None

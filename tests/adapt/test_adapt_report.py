@@ -82,7 +82,7 @@ def test_the_report_says_the_gain_over_bm25_and_what_mrr_is_before_anything_is_o
         "More than BM25 alone, in MRR: trained + BM25 +12.8 [+10.5, +15.1], all-MiniLM-L6-v2 + BM25 +8.0 [+6.2, +9.9]."
     )
     assert source.count(said) == 2, "by the titles and by the questions"
-    assert source.count("MRR: the mean of 1 / rank of the right text, in %: 100 if always first, 50 if always") == 1
+    assert source.count("MRR: the mean of 1 / rank of the relevant document, in %: 100 if always first") == 1
     assert "More than" not in page(
         tmp_path,
         dataclasses.replace(BETTER, systems=SYSTEMS[2:], winner="BM25", best_trained="BM25", best_untrained="BM25"),

@@ -122,7 +122,7 @@ def test_a_finished_folder_refuses_other_options_before_any_step(
     ("number", "questions", "more", "complaint"),
     [
         (30, "query,id\nWho hunts at night?,7\n", (), "30 texts: a verdict needs 20 held-out texts"),
-        (400, "query,id\nWho hunts at night?,\n", (), "1 row without the right text or its id"),
+        (400, "query,id\nWho hunts at night?,\n", (), "1 row without a relevant document or its id"),
         (400, "query,id\nWho hunts at night?,1600\n", (), "1 id of 1 do not occur in the field _id: '1600'"),
         (400, "query,id\nWho hunts at night?,7\n", ("--keep-fields", "yaer"), 'no field "yaer"'),
         (400, "query,id\nWho hunts at night?,7\n", ("--fields", "text,Text"), "must name two different fields"),

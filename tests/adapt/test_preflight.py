@@ -77,5 +77,5 @@ def test_a_file_of_questions_that_cannot_be_used_is_told_before_any_work(
     (tmp_path / "questions.csv").write_text("query,text\nWho hunts at night?,\n")
     line = ["--input", str(articles(tmp_path / "a.csv", 400)), "--output", str(tmp_path / "adapted")]
     assert adapt.main([*line, "--queries", str(tmp_path / "questions.csv")]) == 2
-    assert "1 row without the right text or its id" in capfd.readouterr().err
+    assert "1 row without a relevant document or its id" in capfd.readouterr().err
     assert [path.name for path in (tmp_path / "adapted").iterdir() if path.suffix != ".lock"] == ["adapt.json"]

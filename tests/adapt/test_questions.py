@@ -89,7 +89,7 @@ def test_an_id_of_many_digits_names_one_text_of_json(tmp_path: Path) -> None:
     [
         ("query,id\nWho?,7\nWhere?,9\n", ["--id-field", "id"], "1 id of 2 do not occur in the field id: '9' ("),
         ("query,id\nWho?,7\n", [], "names texts by id, but the inputs have no field with a usual name for ids"),
-        ("query\nWho?\n", [], "1 row without the right text or its id, e.g. "),
+        ("query\nWho?\n", [], "1 row without a relevant document or its id, e.g. "),
     ],
 )
 def test_a_question_without_a_text_is_one_line(

@@ -132,9 +132,9 @@ def expected(held: list[dict[str, Any]], model: Path, number: int, margin: float
     found = []
     for row, scores in zip(held, cosines, strict=True):
         same = {same_text.key(row["title"])}
-        right_texts = {same_text.key(other["text"]) for other in held if same_text.key(other["title"]) in same}
+        positives = {same_text.key(other["text"]) for other in held if same_text.key(other["title"]) in same}
         own = scores[keys.index(same_text.key(row["text"]))]
-        order = [i for i in np.argsort(-scores, kind="stable") if keys[i] not in right_texts | same][:depth]
+        order = [i for i in np.argsort(-scores, kind="stable") if keys[i] not in positives | same][:depth]
         found.append([distinct[i] for i in order if scores[i] <= own - abs(own) * margin][:number])
     return found
 
@@ -610,7 +610,7 @@ def at(*cosines: float) -> np.ndarray:
 
 @pytest.mark.guarantee("mined-negatives")
 @pytest.mark.parametrize("bm25", [0, 1])
-def test_no_text_scores_above_any_right_text_of_its_row(bm25: int) -> None:
+def test_no_text_scores_above_any_positive_of_its_row(bm25: int) -> None:
     """Rows of one title have limits of their own, by the model's score whoever finds the text."""
     cosines = {
         "Owls hunt by ear.": 0.9,

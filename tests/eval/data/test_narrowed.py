@@ -1,4 +1,4 @@
-"""Fewer documents for the score in training: the right ones, and those that BM25 ranks near."""
+"""Fewer documents for the score in training: the relevant ones, and those that BM25 ranks near."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def collection(shared_data: Path) -> RetrievalSet:
     return RetrievalSet(texts, [" ".join(text.split()[1:9:2]) for text in texts[:20]], right, right)
 
 
-def test_the_right_texts_and_the_nearest_by_words_are_kept(collection: RetrievalSet) -> None:
+def test_the_relevant_texts_and_the_nearest_by_words_are_kept(collection: RetrievalSet) -> None:
     few = narrowed(collection, 100)
     assert len(few.documents) == 100 and few.queries == collection.queries
     for row, (relevant,) in enumerate(few.relevant):
