@@ -43,7 +43,7 @@ from clearspan.eval.report.sections import report_lead, report_sections, termina
 from clearspan.eval.report.summary import ScoreSummary
 from clearspan.eval.request import EvalOptions
 from clearspan.eval.results import Scored
-from clearspan.eval.run import evaluate, with_differences
+from clearspan.eval.run import score_models, with_differences
 from clearspan.pipelines.__main__ import COMMANDS
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
@@ -184,7 +184,7 @@ def work(out: Path) -> int:
         named = BASELINES | models
         of_models = {"model": tuple(named.values()), "name": tuple(named), "cache": NO_CACHE}
         request = EvalOptions(**of_models, tasks=("retrieval",), data=out, output=out / "scores", quiet=True)
-        summary = by_mrr(evaluate(request))
+        summary = by_mrr(score_models(request))
     show(out, summary)
     return 0
 

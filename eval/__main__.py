@@ -71,7 +71,7 @@ from clearspan.eval.report.sections import terminal_summary
 from clearspan.eval.report.summary import ScoreSummary
 from clearspan.eval.request import EvalOptions
 from clearspan.eval.results import Scored
-from clearspan.eval.run import EvaluationError, evaluate
+from clearspan.eval.run import EvaluationError, score_models
 from clearspan.eval.tasks.registry import FAMILIES
 
 _FAMILIES = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
@@ -115,7 +115,7 @@ class Evaluate(EvalOptions, Command):
         try:
             # Keeps text that a library or the model's own code prints out of the results.
             with contextlib.redirect_stdout(sys.stderr):
-                scored = evaluate(self)
+                scored = score_models(self)
         except EvaluationError as error:
             for name, reason in error.skipped.items():
                 print(terminal.printable(f"skipped {name}: {reason}"), file=sys.stderr)

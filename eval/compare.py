@@ -26,6 +26,7 @@ from clearspan.common.flags import as_printed
 from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.records import DataError
 from clearspan.common.terminal import printable
+from clearspan.common.typed import checked
 from clearspan.eval import results
 from clearspan.eval.details import Table, cell_text
 from clearspan.eval.files import json_text
@@ -124,27 +125,28 @@ class Comparison(Result):
         return as_printed("\n".join(printable(line) for line in lines))
 
 
-def compare_folders(first: Path, second: Path, progress: bool = False) -> Comparison:
-    """Compare two evaluations.
+@checked
+def compare(a: str | Path, b: str | Path, *, progress: bool = False) -> Comparison:
+    """Test which differences between two evaluations exceed noise: paired bootstrap, corrected by Holm.
 
     Args:
-        first, second: the output folder or the `results.json` of each evaluation. Differences are second - first.
+        a, b: folders that `evaluate` or `clearspan eval` wrote, or their `results.json`; differences are b - a.
         progress: whether to show a progress bar.
 
     Raises:
-        DataError: the evaluations have no score in common that can be compared, or a file is missing or damaged.
+        DataError: the two evaluations have no score in common that can be compared, or a file is missing or damaged.
         OSError: a file cannot be read.
     """
-    a, b = results.read(first), results.read(second)
-    of_a, of_b = (results.read_examples(evaluation) for evaluation in (a, b))
+    evaluations = first, second = results.read(Path(a)), results.read(Path(b))
+    of_a, of_b = map(results.read_examples, evaluations)
     not_compared: dict[str, str] = {}
     pairs: dict[tuple[str, str], tuple[Examples, Examples]] = {}
-    for task in dict.fromkeys([*a.scores, *b.scores]):
+    for task in dict.fromkeys([*first.scores, *second.scores]):
         others = of_b.get(task, {})
         shared = {(task, key): (ours, others[key]) for key, ours in of_a.get(task, {}).items() if key in others}
-        if task not in b.scores or task not in a.scores:
-            not_compared[task] = f"only in {'A' if task in a.scores else 'B'}"
-        elif changed := _changed_files(a.data.get(task, {}), b.data.get(task, {})):
+        if task not in second.scores or task not in first.scores:
+            not_compared[task] = f"only in {'A' if task in first.scores else 'B'}"
+        elif changed := _changed_files(first.data.get(task, {}), second.data.get(task, {})):
             not_compared[task] = f"its data differs: {changed}; evaluate both on the same files"
         elif not shared:
             not_compared[task] = "no figure has examples in both"
@@ -154,9 +156,11 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
             pairs |= shared
     if not pairs:
         reasons = "; ".join(f"{task}: {reason}" for task, reason in not_compared.items())
-        raise DataError(f"{a.folder} and {b.folder} share no figure that can be compared ({reasons or 'no tasks'})")
+        raise DataError(
+            f"{first.folder} and {second.folder} share no figure that can be compared ({reasons or 'no tasks'})"
+        )
     for (task, metric), both in pairs.items():
-        for side, evaluation, examples in zip("AB", (a, b), both, strict=True):
+        for side, evaluation, examples in zip("AB", evaluations, both, strict=True):
             score = evaluation.scores[task].get(metric, math.nan)
             if not np.isclose(figure(examples), score, 0, _ROUNDING, equal_nan=True):
                 raise DataError(
@@ -171,7 +175,9 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
         )
         for ((task, metric), (one, other)), change in zip(pairs.items(), changes, strict=True)
     ]  # fmt: skip
-    return Comparison(a.model, b.model, rows, not_compared, _settings_notes(a, b), num_resamples(len(pairs)))
+    return Comparison(
+        first.model, second.model, rows, not_compared, _settings_notes(first, second), num_resamples(len(pairs))
+    )
 
 
 def _changed_files(a: Mapping[str, str], b: Mapping[str, str]) -> str:
@@ -217,7 +223,7 @@ class Compare(Command):
 
     def run(self) -> Comparison:
         """Return the differences between the evaluations in the folders `a` and `b`."""
-        return compare_folders(self.a, self.b, progress=not self.quiet)
+        return compare(self.a, self.b, progress=not self.quiet)
 
 
 main = Compare.main

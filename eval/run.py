@@ -6,7 +6,10 @@ The results of a single model are written to the output folder. Of several model
 of the model, and a column in the report.
 """
 
+import contextlib
 import hashlib
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +20,13 @@ from clearspan.common.encoder.prompts import DOCUMENT, QUERY
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import is_foreign, write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
+from clearspan.common.options import from_keywords
+from clearspan.common.plain_json import Option
 from clearspan.common.plugins import PluginError
 from clearspan.common.progress import ProgressBar
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.common.terminal import warn
+from clearspan.common.typed import checked
 from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import check_writable
 from clearspan.eval.models.hybrid import Hybrid, hybrid_folder
@@ -64,7 +70,44 @@ class EvaluationError(Exception):
         self.skipped = skipped or {}
 
 
-def evaluate(request: EvalOptions) -> list[Scored]:
+@checked
+def evaluate(
+    model: str | Path,
+    tasks: str | Sequence[str] = (),
+    data: str | Path | None = None,
+    output: str | Path | None = None,
+    **options: Option,
+) -> Results:
+    """Score a model by the published protocols.
+
+    Args:
+        model: a model folder, a file of word vectors, or, as `module:function`, a Python function that maps a list of n
+            texts to an array (n, dim). Baselines such as `bm25` are allowed too.
+        tasks: families of tasks, such as `["sts", "transfer"]` or `"sts,transfer"`. They may be empty if the option
+            `pairs` names a file of your own, or `queries` a file of your own questions.
+        data: the folder with the data of the tasks; None if no task needs it.
+        output: the folder for `results.json`, `examples.npz` and `report.html`, which `compare` and the tables read;
+            None writes none of them.
+        options: options of `clearspan eval --help` by their names with underscores: `protocol="fast"`,
+            `pairs="mine.csv"`, `pooling="pooler"`, `device="cuda"`.
+
+    Returns:
+        The content of `results.json`: `results.scores["STSBenchmark"]["spearman"]` is in percent.
+
+    Raises:
+        UsageError: an option is unknown or cannot work.
+        EvaluationError: the model cannot be used, or there is nothing to score.
+        DataError, OSError: a data file is malformed or cannot be read.
+    """
+    with contextlib.ExitStack() as stack:
+        if output is None:
+            output = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # libraries print while a model is loaded
+        given = {"model": model, "tasks": tasks or None, "data": data, "output": output, **options}
+        return score_models(from_keywords(EvalOptions, given))[0].results
+
+
+def score_models(request: EvalOptions) -> list[Scored]:
     """Score each model on every task whose data exists, write the results and the report, and return the evaluations.
 
     Raises:

@@ -1,53 +1,15 @@
-"""Search and hard negatives from Python: the commands `search` and `mine` with keyword arguments, and collections."""
+"""Search from Python: the command `search` with keyword arguments, and collections to search many times."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from clearspan.common.plain_json import Option
 from clearspan.common.terminal import UsageError
 from clearspan.common.typed import checked
 from clearspan.retrieval.collection import Collection
 from clearspan.retrieval.hits import Hit
 from clearspan.retrieval.hybrid import HYBRID_WEIGHT
-from clearspan.retrieval.mining.mine_command import Mine
 from clearspan.retrieval.search_command import Search
-from clearspan.shards import Dataset
-from clearspan.shards.command import call_command
-
-
-@checked
-def mine_negatives(
-    pairs: str | Path,
-    output: str | Path,
-    *,
-    model: str | Path | None = None,
-    negatives: int = 4,
-    bm25: int = 0,
-    quiet: bool = False,
-    **options: Option,
-) -> Dataset:
-    """Add hard negatives to the rows of a dataset of pairs or triplets; return the result as a new dataset.
-
-    The hard negatives are chosen from the texts of this dataset. A call that was stopped continues when it is repeated.
-
-    Args:
-        pairs: a dataset that `make_dataset("pairs", ...)` or `make_dataset("triplets", ...)` made.
-        output: a new or empty folder, or the folder of an earlier, identical call to continue.
-        model: the folder of the model that finds the negatives; not needed if BM25 finds all of them.
-        negatives: number of hard negatives to add to each row.
-        bm25: number of these negatives that BM25 finds instead of the model.
-        quiet: print no summary.
-        options: options of `clearspan mine --help`, with underscores in their names: `relative_margin=0.1`,
-            `sampling_strategy="random"`.
-
-    Raises:
-        UsageError: an option is unknown or cannot work.
-        PipelineError: the negatives cannot be mined; the message says why and what to do.
-    """
-    own = {"folder": pairs, "output": output, "model": model, "negatives": negatives, "bm25": bm25}
-    call_command(Mine, own, options, quiet)
-    return Dataset(output)
 
 
 @overload

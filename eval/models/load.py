@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common import plugins
+from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder import folder
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.model_folder import EncoderError, model_name
 from clearspan.common.model_forms import model_value_error
 from clearspan.common.progress import ProgressBar
+from clearspan.common.terminal import UsageError, warn
+from clearspan.common.typed import checked
 from clearspan.eval.models.hybrid import hybrid_folder
 from clearspan.eval.models.lexical import is_baseline
 
@@ -135,6 +138,38 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
         return FunctionEncoder(spec, plugins.load_function(spec, "a function of a list of texts"))
     except plugins.PluginError as error:
         raise EncoderError(str(error)) from None
+
+
+@checked
+def load_model(
+    model: str | Path, *, pooling: str | None = None, precision: str = "fp32", device: str | None = "auto"
+) -> Encoder:
+    """Load a model that embeds texts: `load_model(folder).encode(["A sentence."])` is an array (1, dim) float32.
+
+    As in sentence-transformers, `encode_query` and `encode_document` put the model's prompts for queries and documents
+    before the texts, and `encode` its default prompt; the argument `prompt_name` selects a different prompt.
+
+    Args:
+        model: a model folder, a file of word vectors, or, as `module:function`, a Python function that maps a list of n
+            texts to an array (n, dim).
+        pooling: the pooling of a Hugging Face folder that does not define one: mean, cls, pooler or
+            first-last; None for mean.
+        precision: the precision of a transformer: fp32, bf16, or auto, which is bf16 if the device is fast in it, and
+            otherwise fp32.
+        device: such as `cpu` or `cuda:1`. With `auto` or None, a static model runs on the CPU, and any other model on
+            the GPU if there is one.
+
+    Raises:
+        EncoderError: there is no usable model.
+        UsageError: there is no such precision.
+    """
+    try:
+        compute = resolve(folder.device_of(Path(model), device or AUTO), precision)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if compute.message:
+        warn(compute.message)
+    return load_encoder(str(model), pooling, compute.precision, compute.device)
 
 
 def default_name(spec: str) -> str:

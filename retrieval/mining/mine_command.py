@@ -48,15 +48,17 @@ from clearspan.common.flags import as_printed
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.model_forms import check_folder
 from clearspan.common.options import Flag, Json, Quiet
+from clearspan.common.plain_json import Option
 from clearspan.common.progress import counted, duration
 from clearspan.common.terminal import one_line, warn
+from clearspan.common.typed import checked
 from clearspan.retrieval.mining.choice import ChoiceOptions
 from clearspan.retrieval.mining.miner import Figures, Miner, mine
 from clearspan.retrieval.mining.nearest import LexicalSearch, Nearest
 from clearspan.retrieval.mining.source import MiningSource
 from clearspan.retrieval.topk import DECIMALS
 from clearspan.shards import Manifest, held_out, storage
-from clearspan.shards.command import StoreCommand
+from clearspan.shards.command import StoreCommand, call_command
 from clearspan.shards.manifest import NAME
 from clearspan.shards.reader import Dataset
 from clearspan.shards.schema import columns_named, numbered
@@ -358,6 +360,40 @@ class MiningSummary(Result):
         is_new = self.num_texts is not None
         lines.append(f"  {duration(self.seconds)}" if is_new else "  was already finished: nothing to do")
         return as_printed("\n".join(lines))
+
+
+@checked
+def mine_negatives(
+    pairs: str | Path,
+    output: str | Path,
+    *,
+    model: str | Path | None = None,
+    negatives: int = 4,
+    bm25: int = 0,
+    quiet: bool = False,
+    **options: Option,
+) -> Dataset:
+    """Add hard negatives to the rows of a dataset of pairs or triplets; return the result as a new dataset.
+
+    The hard negatives are chosen from the texts of this dataset. A call that was stopped continues when it is repeated.
+
+    Args:
+        pairs: a dataset that `make_dataset("pairs", ...)` or `make_dataset("triplets", ...)` made.
+        output: a new or empty folder, or the folder of an earlier, identical call to continue.
+        model: the folder of the model that finds the negatives; not needed if BM25 finds all of them.
+        negatives: number of hard negatives to add to each row.
+        bm25: number of these negatives that BM25 finds instead of the model.
+        quiet: print no summary.
+        options: options of `clearspan mine --help`, with underscores in their names: `relative_margin=0.1`,
+            `sampling_strategy="random"`.
+
+    Raises:
+        UsageError: an option is unknown or cannot work.
+        PipelineError: the negatives cannot be mined; the message says why and what to do.
+    """
+    own = {"folder": pairs, "output": output, "model": model, "negatives": negatives, "bm25": bm25}
+    call_command(Mine, own, options, quiet)
+    return Dataset(output)
 
 
 main = Mine.main

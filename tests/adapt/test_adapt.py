@@ -20,7 +20,7 @@ from clearspan.common.compute import Compute
 from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.sealed import seal
 from clearspan.common.spawned import CommandError
-from clearspan.eval.api import load_model
+from clearspan.eval.models.load import load_model
 from clearspan.eval.verdict import Candidate, judge
 
 

@@ -18,7 +18,7 @@ import clearspan
 from clearspan.__main__ import main as command
 from clearspan.adapt import __main__ as adapt
 from clearspan.common import same_text
-from clearspan.eval.api import load_model
+from clearspan.eval.models.load import load_model
 from clearspan.retrieval.ranking import BM25
 from clearspan.shards import Dataset
 

@@ -8,7 +8,7 @@ import pytest
 
 from clearspan.common.plugins import PluginError
 from clearspan.eval.request import EvalOptions
-from clearspan.eval.run import EvaluationError, evaluate
+from clearspan.eval.run import EvaluationError, score_models
 from clearspan.eval.tasks.registry import family
 
 HAIKU = '''
@@ -64,7 +64,7 @@ def request(module: str, *words: str) -> EvalOptions:
 
 
 def test_a_task_from_the_working_folder_is_scored_beside_the_built_in_ones(haiku: str) -> None:
-    (scored,) = evaluate(request(haiku, "retrieval", f"{haiku}:Haiku"))
+    (scored,) = score_models(request(haiku, "retrieval", f"{haiku}:Haiku"))
     assert scored.results.scores["haiku"]["acc"] in (0, 50, 100)
     assert scored.families == {"haiku": f"{haiku}:Haiku"}
     assert list(scored.results.skipped) == ["retrieval"]
@@ -76,7 +76,7 @@ def test_a_task_from_the_working_folder_is_scored_beside_the_built_in_ones(haiku
 def test_a_task_without_its_data_is_skipped(haiku: str) -> None:
     Path("data/haiku.txt").unlink()
     with pytest.raises(EvaluationError) as error:
-        evaluate(request(haiku, f"{haiku}:Haiku"))
+        score_models(request(haiku, f"{haiku}:Haiku"))
     assert error.value.skipped == {f"{haiku}:Haiku": "no file data/haiku.txt"}
 
 
@@ -104,9 +104,9 @@ def test_a_task_that_breaks_the_contract_is_told_what_it_lacks(
 def test_a_task_that_returns_something_else_than_scores_is_named(haiku: str, own_module: Callable[[str], str]) -> None:
     own = own_module(f"from {haiku} import Haiku as Base\nclass Haiku(Base):\n    def score(self, run): return 3.5\n")
     with pytest.raises(EvaluationError, match=r"haiku: score\(\) must return eval.scores.TaskScores, not float"):
-        evaluate(request(haiku, f"{own}:Haiku"))
+        score_models(request(haiku, f"{own}:Haiku"))
 
 
 def test_two_tasks_of_one_name_are_refused(haiku: str, own_module: Callable[[str], str]) -> None:
     with pytest.raises(EvaluationError, match="two tasks are called 'haiku'"):
-        evaluate(request(haiku, f"{haiku}:Haiku", f"{own_module(HAIKU)}:Haiku"))
+        score_models(request(haiku, f"{haiku}:Haiku", f"{own_module(HAIKU)}:Haiku"))

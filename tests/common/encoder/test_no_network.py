@@ -18,9 +18,8 @@ from clearspan.common.encoder import library, library_pooling
 from clearspan.common.errors import PipelineError
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.model_forms import check_folder
-from clearspan.eval.api import load_model
 from clearspan.eval.models import load
-from clearspan.eval.models.load import load_encoder
+from clearspan.eval.models.load import load_encoder, load_model
 from clearspan.pipelines.text.tokenization import read_tokenizer
 from clearspan.train.model import tokenizer
 from tests.conftest import exit_code
