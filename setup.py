@@ -48,7 +48,7 @@ setup(
         "clearspan.train": ["model_card.md", "reference_page.md", "recipes/*.yaml", "sweeps/*.yaml"],
         "clearspan.eval": ["data/*.yaml", "report/templates/*", "tables/papers/*.yaml"],
     },
-    entry_points={"console_scripts": ["clearspan = clearspan.__main__:main"]},
+    entry_points={"console_scripts": ["clearspan = clearspan.cli.main:main"]},
     install_requires=[
         *WORKER,
         "accelerate>=1.1,<2",

@@ -35,8 +35,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clearspan.adapt.options import Adapt
+from clearspan.cli.command import Command, Printed, Result
 from clearspan.common import terminal
-from clearspan.common.command import Command, Printed, Result
 from clearspan.common.spawned import CommandError
 
 EXAMPLE = """

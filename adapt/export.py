@@ -17,8 +17,8 @@ from clearspan.adapt.originals import find_originals, with_originals
 from clearspan.adapt.runner import AdaptRecord
 from clearspan.adapt.stages import VECTORS
 from clearspan.adapt.updating import remark
+from clearspan.cli.command import Result
 from clearspan.common import files, terminal
-from clearspan.common.command import Result
 from clearspan.common.encoder.prompts import Prompts, Sides
 from clearspan.common.sealed_folder import set_aside
 from clearspan.eval.verdict import TRAINED

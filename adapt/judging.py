@@ -20,8 +20,8 @@ import numpy as np
 from annotated_types import Ge
 
 from clearspan.adapt.options import UNTRAINED
+from clearspan.cli.command import Command, Errors, Printed, Result
 from clearspan.common import files, words
-from clearspan.common.command import Command, Errors, Printed, Result
 from clearspan.common.compute import AUTO, Precision, resolve
 from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+from clearspan.cli.command import Command, Errors, Printed, Result
 from clearspan.common import files
-from clearspan.common.command import Command, Errors, Printed, Result
 from clearspan.common.errors import PipelineError
 from clearspan.common.field_names import matching_name
 from clearspan.common.options import Flag

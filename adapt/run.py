@@ -23,8 +23,8 @@ from clearspan.adapt.preflight import check_inputs, checked_fields
 from clearspan.adapt.runner import FIELDS, STATE, UPDATED, AdaptRecord, with_fields, with_precision
 from clearspan.adapt.stages import VERDICT, Stage, check_questions, recipe_keys, title
 from clearspan.adapt.updating import check_update
+from clearspan.cli.command import Printed, Result
 from clearspan.common import files
-from clearspan.common.command import Printed, Result
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import from_keywords
 from clearspan.common.plain_json import Option

@@ -17,11 +17,12 @@ from clearspan.adapt.options import Adapt
 from clearspan.adapt.preflight import check_held_out
 from clearspan.adapt.questions import Questions, answered
 from clearspan.adapt.recipe import Choice, planned
+from clearspan.cli.command import Command
+from clearspan.cli.words import words
 from clearspan.common import terminal
-from clearspan.common.command import Command
 from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, quoted_prompt
 from clearspan.common.errors import PipelineError
-from clearspan.common.options import from_keywords, words
+from clearspan.common.options import from_keywords
 from clearspan.common.plain_json import Option
 from clearspan.common.spawned import CommandError, call
 from clearspan.common.terminal import UsageError

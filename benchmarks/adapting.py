@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 
 from benchmarks.commands import run_module
 from benchmarks.report import command, finish, machine, option
+from clearspan.cli.words import words
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.files import write_text
 from clearspan.common.model_forms import HYBRID
-from clearspan.common.options import words
 from clearspan.common.plain_json import Option
 from clearspan.eval import results
 from clearspan.eval.data import heldout_data

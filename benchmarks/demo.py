@@ -27,10 +27,11 @@ import torch
 
 from benchmarks.commands import run_module
 from benchmarks.docstrings import modules, write_corpus, write_pairs, write_retrieval
+from clearspan.cli.run import Work, run
+from clearspan.cli.words import words
 from clearspan.common import terminal
 from clearspan.common.encoder.cache import NO_CACHE
 from clearspan.common.files import remove_temporaries
-from clearspan.common.options import words
 from clearspan.common.progress import duration
 from clearspan.common.sealed_folder import set_aside
 from clearspan.common.spawned import CommandError
@@ -225,7 +226,7 @@ def main() -> int:
         terminal.notice(f"{out}: the old demo is moved to {set_aside(out, 'earlier')}")
     out.mkdir(parents=True, exist_ok=True)
     name_accelerator()
-    return terminal.run("demo", lambda: work(out), (CommandError, UsageError))
+    return run(Work("demo", lambda: work(out), (CommandError, UsageError)))
 
 
 if __name__ == "__main__":

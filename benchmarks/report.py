@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from clearspan.cli.parser import Parser
 from clearspan.common import terminal
 from clearspan.common.compute import PRECISIONS, resolve
 
@@ -88,7 +89,7 @@ def tabulated(heading: str, rows: Mapping[str, Mapping[str, Any]], figures: Mapp
 
 def command(doc: str | None, name: str) -> argparse.ArgumentParser:
     """Return a parser with the module's docstring and `--output`, by default a file in `benchmarks/results`."""
-    parser = terminal.Parser(prog=f"python -m benchmarks.{name}", description=doc)
+    parser = Parser(prog=f"python -m benchmarks.{name}", description=doc)
     default = Path("benchmarks/results", f"{name}.json")
     parser.add_argument("--output", type=Path, default=default, metavar="FILE", help=f"JSON result (default {default})")
     return parser

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.flags import as_printed
+from clearspan.common.terminal import as_printed
 
 ANSWER = "CLEARSPAN_ANSWER"
 """Environment variable of the processes below a `call`: the file for the result and the errors."""

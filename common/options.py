@@ -1,19 +1,17 @@
-"""Options of a command, declared once: the fields of a frozen dataclass are its flags, its help and its checks.
+"""Options, declared once: the fields of a frozen dataclass are the options of a command, its help and its checks.
 
-    min_tokens: Annotated[int, Flag("N"), Ge(1)] = 2048    ->  --min-tokens N
+    min_tokens: Annotated[int, Flag("N"), Ge(1)] = 2048    ->  --min-tokens N, or min_tokens=N from Python
+    "Drop documents of fewer tokens."
 
-The docstring under the field is the help of the option.
+The docstring under the field is the help of the option. `Options` checks types, limits and choices; `validate` of a
+subclass checks whether the values fit together. `from_keywords` creates the dataclass from a user's keyword arguments,
+and `cli/` from the words of a command line. A field without a `Flag` is no option: a subclass drops an option by
+declaring its field again without a `Flag`. A field whose type is a dataclass of options is a part: the options of the
+part are options of the whole.
 
-
-`parse` creates the dataclass from the words of a command line, `from_keywords` from a user's keyword arguments, and
-`words` writes keyword arguments as the words of a command line. `Options` checks types, limits and choices in any case.
-A field without a `Flag` is no option of the command: a subclass drops an option by declaring its field again without a
-`Flag`. A field whose type is a dataclass of options is a part: the flags of the part are flags of the whole.
-
-    kind: Documents  ->  --min-tokens N, and all other flags of `Documents`
+    builder: Documents  ->  --min-tokens N, and all other options of `Documents`
 """
 
-import argparse
 import ast
 import dataclasses
 import functools
@@ -29,10 +27,12 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 from clearspan.common.files import file_in_way
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
-from clearspan.common.terminal import REQUIRED, Parser, UsageError
+from clearspan.common.terminal import UsageError
 from clearspan.common.typed import UNIONS, MismatchError, conform, within_int64
 
 T = TypeVar("T", bound="Options")
+REQUIRED = "the following arguments are required: "
+"""Beginning of the message on missing options, as argparse writes it."""
 NO_PATH = "an empty text names no file or folder"
 
 
@@ -89,7 +89,7 @@ class Flag:
     rest: bool = False
 
 
-class _Field(NamedTuple):
+class OptionField(NamedTuple):
     """A field of a dataclass of options whose annotation holds a `Flag`.
 
     Attributes:
@@ -108,15 +108,10 @@ class _Field(NamedTuple):
     default: Any
 
     @property
-    def word(self) -> str:
-        """The flag as a word of the command line, e.g. "--min-tokens"."""
-        name = self.name if self.owner.underscores else self.name.replace("_", "-")
-        return self.flag.name or f"--{'no-' if self.is_negated else ''}{name}"
-
-    @property
     def keyword(self) -> str:
         """The name of the keyword argument that sets the option from Python, e.g. "min_tokens"."""
-        return self.word.removeprefix("--").replace("-", "_")
+        given = self.flag.name.removeprefix("--").replace("-", "_")
+        return given or f"{'no_' if self.is_negated else ''}{self.name}"
 
     @property
     def option(self) -> str:
@@ -173,7 +168,7 @@ class _Field(NamedTuple):
         return self.flag.required or self.default is dataclasses.MISSING
 
 
-def _fields(cls: "type[Options]") -> list[_Field]:
+def fields_of(cls: "type[Options]") -> list[OptionField]:
     """Return the fields of a dataclass that have a `Flag`; the fields of its parts are not included.
 
     A part is a field whose type is another dataclass of options.
@@ -192,7 +187,7 @@ def _fields(cls: "type[Options]") -> list[_Field]:
             if field.default_factory is not dataclasses.MISSING:
                 default = field.default_factory()
             try:
-                fields.append(_Field(cls, field.name, flags[0], _option_type(hint, flags[0]), hint, default))
+                fields.append(OptionField(cls, field.name, flags[0], _option_type(hint, flags[0]), hint, default))
             except DefinitionError as error:
                 raise DefinitionError(f"{cls.__qualname__}.{field.name}: {error}") from None
     return fields
@@ -203,14 +198,14 @@ def _flags(hint: Any) -> list[Flag]:
     return [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Flag)]
 
 
-def _parts(cls: "type[Options]") -> "dict[str, type[Options]]":
+def parts_of(cls: "type[Options]") -> "dict[str, type[Options]]":
     """Return the parts of a dataclass, i.e. its fields whose type is another dataclass of options: name -> type."""
     hints = typing.get_type_hints(cls)
     named = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     return {name: hint for name, hint in named.items() if isinstance(hint, type) and issubclass(hint, Options)}
 
 
-def _all_fields(cls: "type[Options]") -> list[_Field]:
+def all_fields(cls: "type[Options]") -> list[OptionField]:
     """Return the fields that have a `Flag`: first the fields of the dataclass itself, then the fields of its parts.
 
     A part is a field whose type is another dataclass of options; a part may have parts, too.
@@ -218,12 +213,12 @@ def _all_fields(cls: "type[Options]") -> list[_Field]:
     Raises:
         DefinitionError: a field has a type that no option can have, or has neither a `Flag` nor a default.
     """
-    fields, parts = _fields(cls), _parts(cls)
+    fields, parts = fields_of(cls), parts_of(cls)
     given = {*parts, *(field.name for field in fields)}
     for each in dataclasses.fields(cls):
         if each.init and each.name not in given and each.default is each.default_factory is dataclasses.MISSING:
             raise DefinitionError(f"{cls.__qualname__}.{each.name}: add a default, or a Flag to make it an option")
-    return [*fields, *(field for part in parts.values() for field in _all_fields(part))]
+    return [*fields, *(field for part in parts.values() for field in all_fields(part))]
 
 
 def _option_type(hint: Any, flag: Flag) -> Any:
@@ -269,7 +264,7 @@ def _without_none(hint: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Base of a command's options. A subclass checks in `__post_init__` whether the values of its fields fit together.
+    """Base of a command's options. A subclass checks in `validate` whether the values of its fields fit together.
 
     Attributes:
         heading: the heading of these options in a command's help; "" if they stand there without a heading.
@@ -285,7 +280,7 @@ class Options:
     underscores: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for field in _fields(type(self)):
+        for field in fields_of(type(self)):
             value = getattr(self, field.name)
             if value is field.default:  # most are: nothing to check, and no import of pydantic
                 continue
@@ -296,7 +291,7 @@ class Options:
                         if each not in field.choices:
                             raise MismatchError(each, choices=field.choices)
             except MismatchError as error:
-                former = advice(f"{field.word} {error.value}")
+                former = advice(f"--{field.keyword.replace('_', '-')} {error.value}")
                 raise ValueError(
                     f"{field.option} {error.value}{former}" if former else error.message(field.option)
                 ) from None
@@ -311,6 +306,10 @@ class Options:
                 )
             if field.flag.commas and (twice := [name for name in value if value.count(name) > 1]):
                 raise ValueError(f"{field.option}: {twice[0]} is named twice")
+        self.validate()
+
+    def validate(self) -> None:
+        """Raise ValueError if the values of the fields, each of which is valid, do not fit together."""
 
 
 def documentation(cls: type) -> dict[str, str]:
@@ -348,68 +347,18 @@ def _classes(node: ast.AST, prefix: str) -> Iterator[tuple[str, dict[str, str]]]
             yield from _classes(child, f"{prefix}{child.name}.")
 
 
-def add_fields(parser: argparse.ArgumentParser, cls: type[Options]) -> None:
-    """Add the flags of a dataclass to a parser, required flags first.
+def parse(field: OptionField, word: str) -> Any:
+    """Return the value of a word of the command line: a list for a field whose words hold several names.
 
     Raises:
-        DefinitionError: a field cannot be an option, or two options have the same flag.
+        ValueError: the word cannot be read; the message says why.
     """
-    fields = [field for field in _all_fields(cls) if not field.flag.rest]
-    headings = dict.fromkeys(field.owner.heading for field in fields)
-    groups = {heading: parser.add_argument_group(heading) if heading else parser for heading in headings}
-    for field in sorted(fields, key=lambda field: not field.required):
-        name = field.name if field.flag.positional else field.word
-        try:
-            groups[field.owner.heading].add_argument(name, **_argument(field))
-        except (argparse.ArgumentError, ValueError) as error:
-            is_taken = isinstance(error, argparse.ArgumentError)  # by --help, --version or another field
-            reason = f"another option is {name}: choose another flag by Flag(name=...)" if is_taken else error
-            raise DefinitionError(f"{field.owner.__qualname__}.{field.name}: {reason}") from None
-
-
-def _argument(field: _Field) -> dict[str, Any]:
-    """Return the keyword arguments with which argparse's `add_argument` adds the flag of a field."""
-    flag, is_tuple = field.flag, field.is_tuple
-    default = None if is_tuple or field.default is dataclasses.MISSING else field.default
-    is_shown = flag.negatable or (default not in (None, "", ()) and not isinstance(default, bool))
-    text = documentation(field.owner).get(field.name, "").removesuffix(".")
-    is_shown = is_shown and "default" not in text
-    shown = ("on" if default else "off") if flag.negatable else str(default)
-    # The default is written here because argparse has no default of a positional option while it parses the flags.
-    text = text.replace("%(default)s", str(default)) + (f" (default {shown})" if is_shown else "")
-    given: dict[str, Any] = {"help": argparse.SUPPRESS if flag.hidden else text.replace("%", "%%"), "default": default}
-    if not flag.positional:
-        given |= {"dest": field.name, "required": field.required}
-    if field.type is bool:
-        switch = "store_false" if field.default is True else "store_true"
-        return given | {"action": argparse.BooleanOptionalAction if flag.negatable else switch}
-    metavar = flag.metavar and " ".join(flag.metavar.split())  # argparse cannot wrap a usage with double spaces
-    given |= {"metavar": metavar, "choices": (not flag.commas and field.choices) or None, "type": _reader(field)}
-    if flag.positional:
-        return given | ({"nargs": "*" if is_tuple else "?"} if is_tuple or not field.required else {})
-    if is_tuple:
-        given["action"] = "extend" if flag.commas or flag.many else "append"
-    if flag.many or flag.const is not None:
-        given |= {"nargs": "+"} if flag.many else {"nargs": "?", "const": flag.const}
-    return given
-
-
-def _reader(field: _Field) -> Callable[[str], Any]:
-    """Return `type` for argparse's `add_argument`: a function, or a type, that parses a word of the field's flag."""
+    if not word and not field.allows_empty_word:  # before the field's function, which may make "" the path "."
+        raise ValueError(NO_PATH)
     named = {str(choice): choice for choice in field.choices}
-    parse = field.flag.parse or ((lambda word: named.get(word, word)) if named else field.value_type)
-    if field.flag.parse is None and not field.flag.commas and field.allows_empty_word:
-        return parse
-
-    def read(word: str) -> Any:
-        if not word and not field.allows_empty_word:  # before `parse`, which may read the file, or make "" the path "."
-            raise argparse.ArgumentTypeError(NO_PATH)
-        try:
-            return [parse(name) for name in names(word)] if field.flag.commas else parse(word)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read
+    read = field.flag.parse or ((lambda name: named.get(name, name)) if named else field.value_type)
+    read = NUMBERS.get(read, read)
+    return [read(name) for name in names(word)] if field.flag.commas else read(word)
 
 
 def names(word: str) -> Iterator[str]:
@@ -448,77 +397,27 @@ def checking(check: Callable[[str], object]) -> Callable[[str], str]:
     return parse
 
 
-def _build(cls: type[T], values: Mapping[str, Any]) -> T:
+def build(cls: type[T], values: Mapping[str, Any]) -> T:
     """Create an instance of `cls` with these values of fields of `cls` and of its parts; others have their defaults."""
-    own = {field.name: values[field.name] for field in _fields(cls) if field.name in values}
-    return cls(**own, **{name: _build(part, values) for name, part in _parts(cls).items()})
+    own = {field.name: values[field.name] for field in fields_of(cls) if field.name in values}
+    return cls(**own, **{name: build(part, values) for name, part in parts_of(cls).items()})
 
 
-def _keywords(cls: type[Options]) -> dict[str, _Field]:
+def keyword_fields(cls: type[Options]) -> dict[str, OptionField]:
     """Return name of a keyword argument -> the field that it sets; a switch with --NAME and --no-NAME has two."""
-    known = {field.keyword: field for field in _all_fields(cls)}
+    known = {field.keyword: field for field in all_fields(cls)}
     return known | {f"no_{field.name}": field for field in known.values() if field.flag.negatable}
 
 
 def keywords(cls: type[Options]) -> set[str]:
     """Return the names of the keyword arguments that set the options of a dataclass."""
-    return set(_keywords(cls))
+    return set(keyword_fields(cls))
 
 
-def _unknown(name: str, known: Iterable[str]) -> UsageError:
+def unknown_option(name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a keyword argument that sets no option, with advice or the most similar name of `known`."""
     word = f"--{name.replace('_', '-')}"
     return UsageError(f"no such option: {name}{advice(word) or did_you_mean(name, known)}")
-
-
-def words(cls: type[Options], arguments: Mapping[str, Any]) -> list[str]:
-    """Return the words of a command line that set the same options as keyword arguments, in the arguments' order.
-
-        {"min_tokens": 512, "dedup": True, "exclude": ["a.txt"]}  ->  --min-tokens=512 --dedup --exclude=a.txt
-
-    Values are not checked.
-
-    Args:
-        arguments: name of a keyword argument -> its value; an option with the value None is left out.
-
-    Raises:
-        UsageError: an option is unknown.
-    """
-    known, line = _keywords(cls), []
-    for name, value in arguments.items():
-        if name not in known:
-            raise _unknown(name, known)
-        field = known[name]
-        if value is None:
-            continue
-        if field.type is bool:
-            is_on = bool(value) != field.turned_off_by(name)
-            if is_on != field.default or field.flag.negatable:
-                line.append(field.word if is_on or field.is_negated else f"--no-{field.word.removeprefix('--')}")
-            continue
-        if value is True and field.flag.const is not None:
-            line.append(field.word)
-            continue
-        is_bare = field.flag.positional or field.flag.rest
-        several = [value] if _is_one(value) else value
-        line += [str(each) if is_bare else f"{field.word}={each}" for each in several]
-    return line
-
-
-def words_of(options: Options, left_out: Collection[str] = ()) -> list[str]:
-    """Return the words of a command line that set these options, in the order of the fields.
-
-    The options of parts (fields that are dataclasses of options themselves) are not written.
-
-    Args:
-        left_out: the names of further fields that are not written.
-    """
-    given = {}
-    for field in _fields(type(options)):
-        if field.name not in left_out:
-            value = getattr(options, field.name)
-            given[field.keyword] = not value if field.is_negated else value
-    return words(type(options), given)
 
 
 def from_keywords(cls: type[T], arguments: Mapping[str, Any]) -> T:
@@ -533,10 +432,10 @@ def from_keywords(cls: type[T], arguments: Mapping[str, Any]) -> T:
     Raises:
         UsageError: an option is unknown or missing, or its value is invalid; the message names the option.
     """
-    known, values = _keywords(cls), {}
+    known, values = keyword_fields(cls), {}
     for name, value in arguments.items():
         if name not in known:
-            raise _unknown(name, known)
+            raise unknown_option(name, known)
         if value is not None:
             field = known[name]
             turns_off = field.turned_off_by(name) and isinstance(value, bool)
@@ -544,66 +443,34 @@ def from_keywords(cls: type[T], arguments: Mapping[str, Any]) -> T:
     if missing := [name for name, field in known.items() if field.required and field.name not in values]:
         raise UsageError(f"{REQUIRED}{', '.join(missing)}")
     try:
-        return _build(cls, values)
+        return build(cls, values)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
 
-def _read(field: _Field, value: Any) -> Any:
+def _read(field: OptionField, value: Any) -> Any:
     """Return a field's value: strings and paths are parsed as words of the command line, others stay as they are."""
     if value is True and field.flag.const is not None:
         return field.flag.const
     if not field.is_tuple:
         return _read_one(field, value)
-    read = [_read_one(field, each) for each in ([value] if _is_one(value) else value)]
+    read = [_read_one(field, each) for each in ([value] if is_one(value) else value)]
     return tuple(itertools.chain.from_iterable(read) if field.flag.commas else read)
 
 
-def _is_one(value: Any) -> bool:
+def is_one(value: Any) -> bool:
     """Return whether a keyword argument's value is a single value rather than a list; a string is a single value."""
     return isinstance(value, str | bytes) or not isinstance(value, Iterable)
 
 
-def _read_one(field: _Field, value: Any) -> Any:
+def _read_one(field: OptionField, value: Any) -> Any:
     """Return what the field's flag reads from a string or path, a list for names with commas; others stay."""
     if not isinstance(value, str | Path) or field.type is bool:
         return [value] if field.flag.commas else value
-    read = _reader(field)
     try:
-        return NUMBERS.get(read, read)(str(value))
-    except (ValueError, argparse.ArgumentTypeError) as error:
-        raise UsageError(f"{field.option}: {error}") from None
-
-
-def parser_of(cls: type[Options], **described: Any) -> Parser:
-    """Return a parser with the flags of a dataclass.
-
-    Args:
-        described: arguments of `Parser`: prog, usage, description, epilog, raises.
-    """
-    parser = Parser(**described)
-    add_fields(parser, cls)
-    return parser
-
-
-def parse(cls: type[T], argv: Sequence[str] | None = None, **described: Any) -> T:
-    """Create the options that a command line sets. Positional words may stand before, between and after the flags.
-
-    Args:
-        argv: the words of the command line; None for the arguments of this process.
-        described: arguments of the `Parser`: prog, usage, description, epilog, raises.
-    """
-    fields, parser = _all_fields(cls), parser_of(cls, **described)
-    namespace, rest = parser.parse_known_intermixed_args(argv)
-    takes_rest = next((field.name for field in fields if field.flag.rest), None)
-    if rest and takes_rest is None:
-        parser.error(parser.unknown(rest))
-    given = {**vars(namespace), **({takes_rest: rest} if takes_rest is not None else {})}
-    values = {field.name: given[field.name] for field in fields if given[field.name] is not None}
-    try:
-        return _build(cls, {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()})
+        return parse(field, str(value))
     except ValueError as error:
-        parser.error(str(error))
+        raise UsageError(f"{field.option}: {error}") from None
 
 
 Json = Annotated[bool, Flag()]

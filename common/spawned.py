@@ -1,6 +1,6 @@
 """Call a function in a process of its own: options go there as JSON, its result or a typed error comes back as JSON.
 
-    call("module:function", options) ──options──> python -m clearspan.common.spawned ──> function(options)
+    call("module:function", options) ──options──> python -m clearspan.cli.process ──> function(options)
                                      <──result, or errors── a file (`common.answers`)
 
 A process of its own is for Beam beside a notebook, for the ranks of a training, and for models: threads, memory and a
@@ -11,22 +11,17 @@ that it had. No object is unpickled.
 """
 
 import contextlib
-import functools
-import inspect
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any, TypeVar
 
-from clearspan.common import plugins, terminal
-from clearspan.common.answers import ANSWER, Failure, answer, append, failures, records
+from clearspan.common import terminal
+from clearspan.common.answers import ANSWER, Failure, answer, failures, records
 from clearspan.common.plain_json import to_json, typed
 from clearspan.common.terminal import UsageError
 from clearspan.common.working_folder import exclude_working_folder
@@ -117,8 +112,9 @@ def call(function: str, *options: Any, expected: Types = (), quiet: bool = False
     then raised here.
 
     Args:
-        function: `module:function`. If the function returns an integer, this is the exit code of the process, as of a
-            command; any other result is returned here: a dataclass, or values of JSON.
+        function: `module:function`. If the function returns a command (`cli.command`), the process runs the command and
+            prints its result. If it returns an integer, this is the exit code of the process, as of a command. Any
+            other result is returned here: a dataclass, or values of JSON.
         options: the arguments of the function: dataclasses and values of JSON, also nested (`common.plain_json`).
         expected: types of exceptions that mean that the work failed. An exception of such a type, or UsageError, is
             raised here with its message. Any other exception is a defect, of which the process prints the traceback.
@@ -129,12 +125,13 @@ def call(function: str, *options: Any, expected: Types = (), quiet: bool = False
         CommandError: the process ended without a result, and without an exception of an expected type.
         KeyboardInterrupt: the user interrupted this process.
     """
-    request = {"options": options, "expected": [f"{each.__module__}:{each.__qualname__}" for each in expected]}
+    named = [f"{each.__module__}:{each.__qualname__}" for each in expected]
+    request = {"options": options, "expected": named, "is_command": terminal.is_command()}
     with answer() as path:
         path.write_text(f"{to_json(request)}\n", encoding="utf-8")
         environment = os.environ | {ANSWER: str(path)}
         exclude_working_folder(environment)
-        command = [sys.executable, "-m", "clearspan.common.spawned", function]
+        command = [sys.executable, "-m", "clearspan.cli.process", function]
         with processes.started(command, environment) as process:
             assert process.stdout is not None
             try:
@@ -203,27 +200,3 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item], at_once:
         processes.resume()
         if is_shared:
             del os.environ[THREADS]
-
-
-def main() -> int:
-    """Answer the request of `call`, in the process that it started; return the exit code."""
-    function, path = sys.argv[1], os.environ[ANSWER]
-    request = next(records(Path(path)))
-    expected = tuple(map(plugins.resolve, request["expected"]))
-    work = functools.partial(_work, function, request["options"], path)
-    return terminal.run(function.rpartition(":")[2], work, expected)
-
-
-def _work(function: str, options: Sequence[Any], path: str) -> int:
-    """Call the function, and write its result to the answer; return the exit code."""
-    called = plugins.load_function(function, "a function")
-    hints, given = typing.get_type_hints(called, include_extras=True), inspect.signature(called).bind(*options)
-    result = called(*(typed(hints.get(name, Any), value) for name, value in given.arguments.items()))
-    if isinstance(result, int):
-        return result
-    append(path, {"result": json.loads(to_json(result))})
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

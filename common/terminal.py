@@ -1,26 +1,12 @@
-"""Command lines: strict option parsing, output that cannot steer the terminal, one-line errors.
+"""Output of messages and tables that cannot steer the terminal; an error is one line, never a traceback."""
 
-`run` turns a command's work into its exit code: an expected error is one line on stderr, never a traceback.
-"""
-
-import argparse
 import contextlib
-import functools
 import io
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from importlib import metadata
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
-
-from clearspan.common.answers import STOPPED, Failure, report, types_of
-from clearspan.common.flags import as_printed, command_line, register
-from clearspan.common.former import advice
-from clearspan.common.parsing import NUMBERS, did_you_mean
-from clearspan.common.working_folder import exclude_working_folder
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,20 +21,6 @@ LONG_WORD = 24
 """Number of characters by which a text is cut before its limit at most, so that it ends with a word."""
 MAX_SAID = 300
 """Limit in characters for a library's message, which may take pages, at the end of a message of ours."""
-
-UNRECOGNIZED = "unrecognized arguments: "
-"""Beginning of argparse's message on unknown words."""
-REQUIRED = "the following arguments are required: "
-"""Beginning of argparse's message on missing options."""
-
-
-@functools.cache
-def version() -> str:
-    """Return the text that `--version` prints."""
-    try:
-        return f"clearspan {metadata.version('clearspan')}"
-    except metadata.PackageNotFoundError:
-        return "clearspan, not installed"
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -85,106 +57,29 @@ class UsageError(ValueError):
     """An option is unknown, missing or has a value that cannot work. The message is one line for the user."""
 
 
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Formatter of a command's help. A `%` in the usage, or in the text above or below the options, stands for itself.
-
-    argparse would replace `%(prog)s` there, and fail at another `%`, even at one in a metavar or in a choice, since
-    `parse_known_intermixed_args` makes a usage of them.
-    """
-
-    def add_usage(self, usage: str | None, *arguments: Any, **options: Any) -> None:
-        super().add_usage(usage and usage.replace("%", "%%"), *arguments, **options)
-
-    def add_text(self, text: str | None) -> None:
-        super().add_text(text.replace("%", "%%") if text is not None and "%(prog)" in text else text)
+_spell: Callable[[str], str] = str
+"""Function that returns a message as this process prints it."""
 
 
-class Parser(argparse.ArgumentParser):
-    """Argument parser of a command. An error is one line; for a typo it suggests the most similar option or choice.
+def as_printed(message: str) -> str:
+    """Return a message as this process prints it: with flags in place of fields in backticks if a command runs."""
+    return _spell(message)
 
-    An option of `type=int` or `type=float` rejects `1_0`, `nan` and `inf`. Options cannot be abbreviated, since a new
-    option would change what an abbreviation means. Description and epilog are shown as written.
 
-    Args:
-        raises: True to raise UsageError for a wrong command line; False to print an error and exit with code 2.
-    """
+def is_command() -> bool:
+    """Return whether a command runs in this process, so that messages name options by their flags."""
+    return _spell is not str
 
-    def __init__(self, raises: bool = False, **options: Any) -> None:
-        self._words: list[str] = []
-        self._raises = raises
-        defaults = {
-            "formatter_class": _HelpFormatter,
-            "allow_abbrev": False,
-            "exit_on_error": False,  # `parse_known_args` names the option and calls `error`
-        }
-        super().__init__(**{**defaults, **options})
-        for kind, read in NUMBERS.items():
-            self.register("type", kind, read)
-        self.add_argument("--version", action="version", version=version(), help="print the version and exit")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as `ArgumentParser` does, and store the words of the command line for the messages of `error`."""
-        self._words = list(sys.argv[1:] if args is None else args)
-        register(self._option_string_actions)
-        try:
-            return super().parse_known_args(self._words, namespace)
-        except argparse.ArgumentError as error:
-            if error.argument_name:
-                error.argument_name = error.argument_name.partition("/")[0]
-            self.error(str(error))
-
-    def unknown(self, words: Sequence[str], known_options: Iterable[str] = ()) -> str:
-        """Return an error message about unknown words of a command line. It names one of them, preferably an option.
-
-        Args:
-            words: the words that this parser does not know; at least one.
-            known_options: options of other parsers; the message may suggest one of them for a mistyped option.
-        """
-        name = next((word for word in words if word.startswith("-")), words[0]).split("=", 1)[0]
-        if not name.startswith("-"):
-            return f"unexpected argument: {name}"
-        known = [*self._option_string_actions, *known_options]
-        if name in known:  # the option stands before the subcommand
-            return f"{name} must come after {self.prog.rpartition(' ')[2]!r}"
-        return f"no such option: {name}{advice(name) or did_you_mean(name, known)}"
-
-    def error(self, message: str) -> NoReturn:
-        """Print the message in one line and exit with code 2, or raise UsageError if the parser was made with `raises`.
-
-        If a required option is mistyped, argparse's message only says that this option is missing. The printed line
-        also names the mistyped word.
-        """
-        if message.startswith(UNRECOGNIZED):
-            message = self.unknown(message.removeprefix(UNRECOGNIZED).split())
-        mistyped = [
-            word
-            for word in self._words
-            if word.startswith("--") and word.split("=", 1)[0] not in self._option_string_actions
-        ]
-        if message.startswith(REQUIRED):
-            message = "; ".join([message, *([self.unknown(mistyped)] if mistyped else [])])
-        if self._raises:
-            raise UsageError(message)
-        error = UsageError(message)
-        report(Failure(self.prog, one_line(error), 2, is_refused=True, types=types_of(error)))
-        self.exit(2)
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        """Print the help or the version to `file`; on stdout, unprintable characters are escaped."""
-        if file is sys.stdout:
-            say(message, end="")
-        else:
-            super()._print_message(message, file)
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if value == []:  # no word of a positional option with several values
-            return
-        try:
-            super()._check_value(action, value)
-        except argparse.ArgumentError as error:
-            option = action.option_strings[0] if action.option_strings else ""
-            error.message += advice(f"{option} {value}") or did_you_mean(str(value), map(str, action.choices or ()))
-            raise
+@contextlib.contextmanager
+def spelling(spell: Callable[[str], str]) -> Iterator[None]:
+    """Let `as_printed` return `spell(message)` within the `with` block; `cli.flags` spells options as flags."""
+    global _spell
+    outside, _spell = _spell, spell
+    try:
+        yield
+    finally:
+        _spell = outside
 
 
 class OutputClosedError(Exception):
@@ -281,117 +176,3 @@ def notice(text: str) -> None:
 def warn(text: str) -> None:
     """Print a text to stderr, with all unprintable characters escaped except newlines and tabs."""
     print(visible(as_printed(text)), file=sys.stderr)
-
-
-SIGNALS = {signal.SIGINT, signal.SIGTERM}
-
-
-@contextlib.contextmanager
-def ending_at_once(name: str, remedy: str) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the process at once within the `with` block.
-
-    The process first reports a line: `NAME: stopped by SIGTERM: REMEDY`. In a training with several processes, only
-    rank 0 reports the line. No exception is raised, since other code might catch it.
-
-    Args:
-        name: the beginning of the line, NAME.
-        remedy: the end of the line, REMEDY: advice for the user.
-    """
-
-    def end(number: int, frame: FrameType | None) -> None:
-        end_process(number, name, remedy)
-
-    handlers = {number: signal.signal(number, end) for number in SIGNALS}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # `clearspan train` starts processes with both blocked
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def end_process(number: int, name: str, remedy: str) -> NoReturn:
-    """Report in one line which signal has stopped the process, and end the process with exit code 130.
-
-    In a training with several processes, only rank 0 reports the line.
-
-    Args:
-        number: the number of the signal, which the line names.
-        name: the beginning of the line.
-        remedy: the end of the line: advice for the user.
-    """
-    if os.environ.get("RANK", "0") == "0":
-        report(Failure(name, f"stopped by {signal.Signals(number).name}: {remedy}", STOPPED), in_handler=True)
-    os._exit(STOPPED)
-
-
-def run(
-    name: str,
-    work: Callable[[], int],
-    expected: tuple[type[Exception], ...] = (),
-    remedy: str = "",
-) -> int:
-    """Run the work of a command; return its exit code.
-
-    An expected exception becomes one line on stderr. The exit code is 2 for wrong usage, 130 for Ctrl-C, and 1 for all
-    other expected exceptions. Any other exception is raised. The exit code is 0 if the process that reads our stdout
-    closes it, as `head` does. Characters that the terminal's encoding lacks are escaped.
-
-    If the user has not set OMP_WAIT_POLICY, it is set so that OpenMP threads sleep while they wait: by default torch's
-    threads spin at the end of every parallel operation, on cores that other processes need. libgomp reads the variable
-    when torch is imported, so torch must not be imported before `work` is called.
-
-    Messages that are printed write options as flags (`flags.as_printed`).
-
-    Processes that `work` starts import nothing from the working folder, where the user's data may lie.
-
-    Args:
-        name: the beginning of error lines.
-        work: parses the command line, does the work, prints the result, and returns the exit code.
-        expected: types of exceptions that mean that the work failed.
-        remedy: advice for a user who stops the command: SIGINT and SIGTERM then print it in one line and end the
-            process at once. "": the signals have their usual effects.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    try:
-        exclude_working_folder(os.environ)
-    except FileNotFoundError as error:
-        report(Failure(name, one_line(error), types=types_of(error)))
-        return 1
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    with command_line():
-        return _exit_code(name, work, expected, remedy)
-
-
-def _exit_code(name: str, work: Callable[[], int], expected: tuple[type[Exception], ...], remedy: str) -> int:
-    """Call `work`, which does the work of a command, and return the exit code of the command.
-
-    UsageError, an exception of a type in `expected` or Ctrl-C is reported in one line; any other exception is raised.
-
-    Args:
-        work: function that does the work, and returns the exit code if it raises no exception.
-        name: the beginning of the line.
-        expected: types of exceptions that mean that the work failed.
-        remedy: advice for a user who stops the command: SIGINT and SIGTERM then print it in one line and end the
-            process at once. "": the signals have their usual effects.
-
-    Returns:
-        The result of `work`; 2 for a UsageError, 1 for an expected exception, 130 for Ctrl-C, and 0 if the process that
-        reads our stdout has closed it.
-    """
-    try:
-        with ending_at_once(name, remedy) if remedy else contextlib.nullcontext():
-            return work()
-    except OutputClosedError:
-        return 0
-    except UsageError as error:
-        report(Failure(name, one_line(error), 2, types=types_of(error)))
-        return 2
-    except expected as error:
-        report(Failure(name, one_line(error), types=types_of(error)))
-        return 1
-    except KeyboardInterrupt:
-        report(Failure(name, "stopped: run the same command again to continue", STOPPED))
-        return STOPPED

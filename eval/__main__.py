@@ -62,10 +62,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from clearspan.cli.command import Command, Errors, Result
 from clearspan.common import terminal
-from clearspan.common.command import Command, Errors, Result
-from clearspan.common.flags import as_printed
 from clearspan.common.records import DataError
+from clearspan.common.terminal import as_printed
 from clearspan.eval.files import json_text
 from clearspan.eval.report.sections import terminal_summary
 from clearspan.eval.report.summary import ScoreSummary

@@ -19,13 +19,12 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from clearspan.common.command import Command, Errors, Result
+from clearspan.cli.command import Command, Errors, Result
 from clearspan.common.encoder.pooling_names import from_record
 from clearspan.common.encoder.prompts import Sides
-from clearspan.common.flags import as_printed
 from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.records import DataError
-from clearspan.common.terminal import printable
+from clearspan.common.terminal import as_printed, printable
 from clearspan.common.typed import checked
 from clearspan.eval import results
 from clearspan.eval.details import Table, cell_text

@@ -96,8 +96,8 @@ class EvalOptions(Options):
     quiet: Quiet = False
     """Show no progress bar."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if not self.tasks and not self.pairs and self.queries is None:
             raise ValueError("give `tasks`, `pairs` or `queries`, or several of them")
         if self.tasks and self.data is None:

@@ -2,7 +2,7 @@
 
 import sys
 
-from clearspan.common.command import Group
+from clearspan.cli.group import Group
 from clearspan.pipelines.dataset_command import MakeDataset, making
 from clearspan.pipelines.registry import BUILDERS, own_command
 from clearspan.pipelines.vocabulary_command import Vocabulary

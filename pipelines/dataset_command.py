@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 from typing import Any, ClassVar
 
-from clearspan.common.command import Printed, Result
+from clearspan.cli.command import Printed, Result
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.builders import Builder
 from clearspan.pipelines.run import RunOptions, run
@@ -28,8 +28,8 @@ class MakeDataset(PipelineCommand):
     builder: Builder
     options: RunOptions
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.builder.group_field is not None and not self.options.holdout_fraction:
             raise ValueError(
                 "`group_field` has no effect without `holdout_fraction`: leave it out, or add `holdout_fraction`"
@@ -73,10 +73,13 @@ def making(builder: type[Builder]) -> type[MakeDataset]:
     )
 
 
-def make(builder: Builder, options: RunOptions) -> int:
-    """Make a dataset with options of Beam, which another process has not checked; return the exit code."""
+def make(builder: Builder, options: RunOptions) -> MakeDataset:
+    """Return the command that makes a dataset, with options that another process has sent.
+
+    Raises:
+        UsageError: an option of Beam, which that process has not checked, is none.
+    """
     try:
-        command = making(type(builder))(builder=builder, options=options)
+        return making(type(builder))(builder=builder, options=options)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return command.run_here()

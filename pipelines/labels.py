@@ -69,8 +69,8 @@ class SelectionOptions(Options):
     class_list: Annotated[Sequence[str] | None, Flag("FILE", parse=lines_in, path=True)] = None
     """Select the classes in FILE, one per line."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         subsets = {"classes": self.classes, "top_classes": self.top_classes, "class_list": self.class_list}
         chosen = [option for option, value in subsets.items() if value is not None]
         if len(chosen) > 1:

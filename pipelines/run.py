@@ -25,12 +25,12 @@ from typing import Annotated
 
 from annotated_types import Ge, Lt
 
-from clearspan.common.command import Result
+from clearspan.cli.command import Result
 from clearspan.common.errors import PipelineError
 from clearspan.common.files import locked, remove_temporaries
-from clearspan.common.flags import as_printed
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
+from clearspan.common.terminal import as_printed
 from clearspan.pipelines.builders import Builder, CorpusOptions
 from clearspan.pipelines.builders.copied import write_index
 from clearspan.pipelines.counter import Counts, encoding_lines
@@ -71,8 +71,8 @@ class RunOptions(BeamOptions, CorpusOptions):
     max_document_bytes: Annotated[int | None, Flag("N"), Ge(1)] = None
     """Count records of more than N bytes as bad (default: 64 MB; images 200 MB, audio 600 MB, embed 8 MB)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.runner_named and self.workers:
             raise ValueError("`workers` is for this machine: with --runner, use that runner's options")
         on_dataflow = self.runner_named and any(argument.endswith("DataflowRunner") for argument in self.beam)

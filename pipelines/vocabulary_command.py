@@ -17,8 +17,8 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
-from clearspan.common.catalog import COMMANDS
-from clearspan.common.command import Result
+from clearspan.cli.catalog import COMMANDS
+from clearspan.cli.command import Result
 from clearspan.common.errors import PipelineError
 from clearspan.common.files import sha256
 from clearspan.common.options import Flag
@@ -60,8 +60,8 @@ class Vocabulary(CorpusOptions, StoreCommand):
     description: ClassVar[str] = "Learn a byte-level BPE tokenizer from texts, for a domain or a language without one."
     example: ClassVar[str] = "clearspan vocabulary --input 'corpus/*.jsonl' --size 32000 --output my-tokenizer"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.size < SMALLEST:
             raise ValueError(f"`size` must be at least {SMALLEST}: 256 bytes and five special tokens have an id")
         if storage.is_remote(self.output):

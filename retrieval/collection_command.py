@@ -28,8 +28,8 @@ class CollectionCommand(StoreCommand):
     quiet: Quiet = False
     """Show no progress bar."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         check_device(self.device)
         if self.model is not None:
             check_folder(self.model)

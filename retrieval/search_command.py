@@ -15,15 +15,14 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Le
 
+from clearspan.cli.catalog import COMMANDS
+from clearspan.cli.command import Result
 from clearspan.common import plugins, terminal
-from clearspan.common.catalog import COMMANDS
-from clearspan.common.command import Result
 from clearspan.common.compute import Compute
 from clearspan.common.encoder.prompts import QUERY, Prompts, quoted_prompt
-from clearspan.common.flags import as_printed
 from clearspan.common.options import Flag, Json
 from clearspan.common.queries import Query, read_queries
-from clearspan.common.terminal import warn
+from clearspan.common.terminal import as_printed, warn
 from clearspan.retrieval.answers import Answers
 from clearspan.retrieval.collection import Collection, check_queries
 from clearspan.retrieval.collection_command import CollectionCommand
@@ -72,8 +71,8 @@ class Search(CollectionCommand):
     json: Json = False
     """Print JSON instead of text."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.model is not None:
             Prompts.read(Path(self.model)).of_side(QUERY, self.prompt_name)
         if not self.texts:

@@ -10,9 +10,9 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Le
 
+from clearspan.cli.catalog import COMMANDS
+from clearspan.cli.command import Result
 from clearspan.common import terminal
-from clearspan.common.catalog import COMMANDS
-from clearspan.common.command import Result
 from clearspan.common.errors import check_extra
 from clearspan.common.options import Flag
 from clearspan.retrieval.collection_command import CollectionCommand

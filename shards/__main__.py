@@ -3,9 +3,9 @@
 import functools
 import hashlib
 import json
-import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -14,13 +14,15 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge
 
+from clearspan.cli.command import Command, Errors, Printed, Result
+from clearspan.cli.group import Group
 from clearspan.common import terminal
-from clearspan.common.command import Command, Errors, Group, Printed, Result
 from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.terminal import say
 from clearspan.shards import classes, export, lengths, reader, verification
 from clearspan.shards.layouts import array_of, is_array
 from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError, Reconciliation
+from clearspan.shards.quiet import quiet_beam
 from clearspan.shards.schema import KINDS, LABEL, is_vector, token_columns
 
 EXAMPLES = (
@@ -47,6 +49,15 @@ class OfDataset(Command):
     json: Json = False
     """Print JSON instead of text."""
 
+    def run(self) -> Result:
+        """Return the command's `result`; what Beam would log about an error is in the error, too."""
+        with quiet_beam():
+            return self.result()
+
+    @abstractmethod
+    def result(self) -> Result:
+        """Read the dataset, and return the result of the command."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ls(OfDataset):
@@ -54,7 +65,7 @@ class Ls(OfDataset):
 
     summary: ClassVar[str] = "Print a summary of the dataset."
 
-    def run(self) -> Result:
+    def result(self) -> Result:
         manifest = Manifest.load(self.folder)
         return Printed("\n".join(summary(self.folder, manifest)), manifest.to_json().decode())
 
@@ -68,7 +79,7 @@ class Verify(OfDataset):
     quiet: Quiet = False
     """Show no progress bar."""
 
-    def run(self) -> Result:
+    def result(self) -> Result:
         problems = verification.verify(self.folder, self.quiet)
         text = "\n".join(problems) or f"{self.folder}: every shard is as the manifest says"
         report = {"folder": self.folder, "ok": not problems, "problems": problems}
@@ -86,7 +97,7 @@ class Cat(OfDataset):
     width: Annotated[int, Flag("N"), Ge(0)] = 300
     """Maximum number of characters to print of a text; 0: no maximum."""
 
-    def run(self) -> Result:
+    def result(self) -> Result:
         """Print the first examples, each as soon as it is read, since all of them together may not fit into memory."""
         dataset = reader.Dataset(self.folder)
         decode: Callable[[list[int]], str] | None = None
@@ -120,7 +131,7 @@ class ParquetExport(OfDataset):
     quiet: Quiet = False
     """Show no progress bar."""
 
-    def run(self) -> Result:
+    def result(self) -> Result:
         export.export(self.folder, self.output, self.quiet)
         sizes = [path.stat().st_size for path in self.output.glob("*.parquet")]
         report = {"output": str(self.output), "files": len(sizes), "bytes": sum(sizes)}
@@ -220,21 +231,7 @@ COMMANDS = Group(
 )
 
 
-def main(argv: Sequence[str] | None = None, prog: str = "") -> int:
-    """Run the command line; return the exit code.
-
-    Logging is disabled meanwhile, since Beam would log errors that it also raises.
-
-    Args:
-        argv: the arguments of the command line; None for those of this process.
-        prog: the name of the command in messages; "" for `python -m clearspan.shards`.
-    """
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        return COMMANDS.main(argv, prog)
-    finally:
-        logging.disable(level)
+main = COMMANDS.main
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
-from clearspan.common.command import Command, Errors
+from clearspan.cli.command import Command, Errors
 from clearspan.common.errors import PipelineError
 from clearspan.common.options import Flag, Options, from_keywords
 from clearspan.common.spawned import CommandError, call
@@ -51,12 +51,14 @@ class PipelineCommand(Command):
     remedy: ClassVar[str] = "run the same command again to continue"  # worker processes end with this one
 
     def request(self, beam: tuple[str, ...] = ()) -> tuple[Any, ...]:
-        """Return the function, and its arguments, that run the command in a process of its own (`common.spawned`).
+        """Return a function, `module:function`, and its arguments, for a process of its own (`common.spawned`).
+
+        The function returns the command, which that process then runs.
 
         Args:
             beam: options of Beam, which only that process checks.
         """
-        return *super().request(), beam
+        return f"{__name__}:with_beam", self, beam
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,8 +68,8 @@ class StoreCommand(BeamOptions, PipelineCommand):
     If all paths of the command are on this machine, options of Beam would have no effect, and the command refuses them.
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.beam:
             check_beam(type(self), self.beam, is_allowed=any(map(storage.is_remote, self.paths())))
 
@@ -75,18 +77,22 @@ class StoreCommand(BeamOptions, PipelineCommand):
     def paths(self) -> Sequence[str]:
         """Return the paths that the command reads or writes, on this machine or in an object store."""
 
-    def run_here(self, beam: tuple[str, ...] = ()) -> int:
-        """Run the command with options of Beam, which another process has not checked; return the exit code."""
-        try:
-            command = dataclasses.replace(self, beam=beam)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        return Command.run_here(command)
-
     def use_store(self) -> None:
         """Use the command's options of Beam for all access to object stores from now on, in the whole process."""
         if self.beam:
             storage.use_options(self.beam)
+
+
+def with_beam(command: StoreCommand, beam: tuple[str, ...]) -> StoreCommand:
+    """Return a command with options of Beam, which the process that sent the command has not checked.
+
+    Raises:
+        UsageError: an option is not one of Beam, or would have no effect.
+    """
+    try:
+        return dataclasses.replace(command, beam=beam)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def call_command(

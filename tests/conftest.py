@@ -14,7 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from clearspan.common import flags
+from clearspan.cli import flags
 from clearspan.common.working_folder import NAMED
 from tests.corpora import MissingPartsError, data_folder, stand_in, unpublished
 from tests.skipped import pytest_deselected, pytest_terminal_summary, pytest_testnodedown

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from clearspan.__main__ import dispatch, main
-from clearspan.common.catalog import COMMANDS, PIPELINES
+from clearspan.cli.catalog import COMMANDS, PIPELINES
+from clearspan.cli.main import found, main
 from clearspan.pipelines.__main__ import COMMANDS as OF_PIPELINES
 from clearspan.pipelines.__main__ import OTHERS
 from tests.conftest import ROOT
@@ -20,11 +20,11 @@ HEAVY = {
     *{"markdown_it", "pyarrow.compute", "webdataset"},
 }
 """Packages that take half a second or more to import, and modules that few calls need."""
-IMPORTED = "import sys; from clearspan.__main__ import main\ntry: main(sys.argv[1:])\nfinally: print(*sys.modules)"
+IMPORTED = "import sys; from clearspan.cli.main import main\ntry: main(sys.argv[1:])\nfinally: print(*sys.modules)"
 
 
 def test_every_kind_of_dataset_is_a_subcommand() -> None:
-    named = {name for name, command in COMMANDS.items() if command.module == PIPELINES}
+    named = {name for name, command in COMMANDS.items() if command.command == PIPELINES}
     assert named == {*OF_PIPELINES} - {"mine", "search", "serve"} >= {"vocabulary"} and {*OTHERS} <= {*COMMANDS}
 
 
@@ -76,7 +76,7 @@ def test_only_the_whole_name_of_a_command_runs_it(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run: list[str] = []
-    monkeypatch.setattr("clearspan.__main__.importlib", SimpleNamespace(import_module=run.append))
+    monkeypatch.setattr("clearspan.cli.main.importlib", SimpleNamespace(import_module=run.append))
     typed = {name.upper(), name.title(), name[:-1], name[1:], f"{name}s", f" {name}", f"{name} ", name[:3], f"--{name}"}
     for word in sorted(typed - {*COMMANDS}):
         with pytest.raises(SystemExit, match="2"):
@@ -113,26 +113,25 @@ def test_a_failure_begins_with_the_name_of_the_command(
 @pytest.mark.parametrize("prog", ["clearspan", "python -m clearspan"])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_gets_its_words_and_its_name(name: str, prog: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[tuple[str, list[str], str]] = []
     path, environment = list(sys.path), dict(os.environ)
 
     def imported(module: str) -> SimpleNamespace:
         assert (sys.path, dict(os.environ)) == (path, environment), "what is imported does not depend on the folder"
-        return SimpleNamespace(main=lambda words, prog: called.append((module, words, prog)) or 7)
+        named = SimpleNamespace(work=lambda words, prog: (module, words, prog))
+        return SimpleNamespace(**{COMMANDS[name].command.partition(":")[2]: named})
 
-    monkeypatch.setattr("clearspan.__main__.importlib", SimpleNamespace(import_module=imported))
+    monkeypatch.setattr("clearspan.cli.main.importlib", SimpleNamespace(import_module=imported))
     words = [name, "--input", "a:b", name]
-    assert dispatch(words, prog) == 7
-    takes_name = COMMANDS[name].takes_name
-    expected = (words, prog) if takes_name else (["--input", "a:b", name], f"{prog} {name}")
-    assert called == [(COMMANDS[name].module, *expected)]
-    assert dispatch([name], prog) == 7 and called[1][1] == ([name] if takes_name else [])
+    is_of_group = COMMANDS[name].is_of_group
+    expected = (words, prog) if is_of_group else (["--input", "a:b", name], f"{prog} {name}")
+    assert found(words, prog) == (COMMANDS[name].module, *expected)
+    assert found([name], prog) == (COMMANDS[name].module, [name] if is_of_group else [], expected[1])
 
 
 @pytest.mark.guarantee("installed-wheel")
 def test_a_command_of_the_users_own_gets_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearspan.__main__.run_own", lambda words, prog: [*words, prog])
-    assert dispatch(["owls:Count", "documents", "--help"], "clearspan") == [
+    monkeypatch.setattr("clearspan.cli.main._own", lambda words, prog: [*words, prog])
+    assert found(["owls:Count", "documents", "--help"], "clearspan") == [
         "owls:Count",
         "documents",
         "--help",
@@ -152,7 +151,7 @@ def test_without_a_command_help_and_the_version_are_printed(
 
 
 OWN = """from dataclasses import dataclass
-from clearspan.common.command import Command, Printed
+from clearspan.cli.command import Command, Printed
 
 @dataclass(frozen=True, kw_only=True)
 class Owls(Command):

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 import clearspan
-from clearspan.__main__ import main
 from clearspan.adapt import runner
+from clearspan.cli.main import main
+from clearspan.cli.parser import Parser
 from clearspan.common import sealed_folder
-from clearspan.common.terminal import Parser
 from clearspan.pipelines.__main__ import COMMANDS
 from clearspan.pipelines.registry import BUILDERS
 from clearspan.pipelines.units import plan

@@ -16,16 +16,17 @@ ALLOWED = {
     f"clearspan.{place}": [f"clearspan.{other}" for other in others.split()]
     for place, others in {
         "common": "common",
-        "shards": "shards common",
-        "retrieval": "retrieval shards common",
-        "serve": "serve retrieval shards common",
-        "eval": "eval retrieval shards common",
-        "pipelines.__main__": "pipelines retrieval serve shards common",
+        "cli": "cli common",
+        "shards": "shards cli common",
+        "retrieval": "retrieval shards cli common",
+        "serve": "serve retrieval shards cli common",
+        "eval": "eval retrieval shards cli common",
+        "pipelines.__main__": "pipelines retrieval serve shards cli common",
         "pipelines.augment": "pipelines.augment shards common",
-        "pipelines": "pipelines shards common",
+        "pipelines": "pipelines shards cli common",
         "plugins": "plugins pipelines retrieval eval shards common",
-        "train": "train shards pipelines.augment retrieval eval common",
-        "adapt": "adapt train shards pipelines retrieval eval common",
+        "train": "train shards pipelines.augment retrieval eval cli common",
+        "adapt": "adapt train shards pipelines retrieval eval cli common",
     }.items()
 }
 """What may be imported from where; the first that fits counts. Plugins are imported by nothing: they are named."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
-PACKAGES = ("common", "shards", "pipelines", "retrieval", "serve", "eval", "train", "adapt", "plugins")
+PACKAGES = ("common", "cli", "shards", "pipelines", "retrieval", "serve", "eval", "train", "adapt", "plugins")
 CLASSES: set[str] = set()
 """Public classes that have several owners still; no name may join them."""
 MODULES: set[str] = set()

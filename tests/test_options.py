@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 from annotated_types import Ge, Gt, Lt
 
-from clearspan.common.catalog import COMMANDS
-from clearspan.common.flags import command_line
-from clearspan.common.options import Flag, Options, _fields, from_keywords, parse, words
-from clearspan.common.terminal import Parser, UsageError
+from clearspan.cli.catalog import COMMANDS
+from clearspan.cli.flags import command_line
+from clearspan.cli.parser import Parser, parse
+from clearspan.cli.words import words
+from clearspan.common import plugins
+from clearspan.common.options import Flag, Options, fields_of, from_keywords
+from clearspan.common.terminal import UsageError
 from clearspan.pipelines.registry import BUILDERS
 from clearspan.train.__main__ import LauncherOptions
 from tests.conftest import ROOT
@@ -60,12 +63,12 @@ def parser_of(command: str) -> Parser:
 
     with pytest.MonkeyPatch.context() as patched, pytest.raises(FoundError):
         patched.setattr(Parser, "parse_known_args", parse)
-        importlib.import_module(COMMANDS[command].module).main([], command)
+        plugins.resolve(COMMANDS[command].command).main([], command)
     return found[0]
 
 
 def commands() -> Iterator[tuple[str, Parser]]:
-    for name in ["documents", *(name for name, command in COMMANDS.items() if not command.takes_name)]:
+    for name in ["documents", *(name for name, command in COMMANDS.items() if not command.is_of_group)]:
         root = parser_of(name)
         below = [action.choices for action in root._actions if isinstance(action, argparse._SubParsersAction)]
         prefix = "" if name == "documents" else f"{name} "  # its parser is that of all pipelines
@@ -135,8 +138,8 @@ def test_no_class_declares_an_inherited_option_again_to_remove_it() -> None:
         classes |= {*below}
     assert len(classes) > 40
     for cls in classes:
-        own = {field.name for field in _fields(cls)}
-        inherited = {field.name for base in cls.__mro__[1:] if issubclass(base, Options) for field in _fields(base)}
+        own = {field.name for field in fields_of(cls)}
+        inherited = {field.name for base in cls.__mro__[1:] if issubclass(base, Options) for field in fields_of(base)}
         assert inherited <= own, cls
 
 
@@ -184,8 +187,8 @@ class Bake(Options):
     """Where to read more; none by default."""
     hidden: str = "not an option"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.eggs > 2 and not self.butter:
             raise ValueError("`eggs` is too much for `no_butter`")
 

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from clearspan.common.flags import as_printed, command_line
+from clearspan.cli.flags import command_line
+from clearspan.common.terminal import as_printed
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 QUOTED = re.findall(r"^```\n\$ (.+)\n(?:\w+): (.+)\n```$", PAGE, re.MULTILINE)
-ROOMS = ("adapt", "clearspan", "common", "eval", "pipelines", "retrieval", "serve", "shards", "train")
+ROOMS = ("adapt", "cli", "clearspan", "common", "eval", "pipelines", "retrieval", "serve", "shards", "train")
 SHORTEST = 8
 """Fewest letters of a text that counts as a sentence of an error."""
 USERS = {"body", "line"}

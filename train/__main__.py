@@ -16,9 +16,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
+from clearspan.cli.command import Command, Errors, Printed, Result
+from clearspan.cli.words import words_of
 from clearspan.common import files
-from clearspan.common.command import Command, Errors, Printed, Result
-from clearspan.common.options import words_of
 from clearspan.train import run
 from clearspan.train.engine.signals import PREFIX, Launcher
 from clearspan.train.request import EXPECTED, LauncherOptions, TrainOptions
@@ -61,10 +61,10 @@ class Train(TrainOptions, Command):
         return [*self.launcher.words(), "--module", TRAINER, *words_of(self, left_out=("list",))]
 
 
-def train(options: TrainOptions, launcher: LauncherOptions) -> int:
-    """Train in a process that `common.spawned` has started; return the exit code."""
+def train(options: TrainOptions, launcher: LauncherOptions) -> Train:
+    """Return the command that trains, with options that another process has sent."""
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    return Train(**given, launcher=launcher).run_here()
+    return Train(**given, launcher=launcher)
 
 
 def check(options: TrainOptions) -> None:

@@ -17,11 +17,11 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from clearspan.common.command import Command, Printed, Result
+from clearspan.cli.command import Command, Printed, Result
 from clearspan.common.encoder.prompts import Prompts
-from clearspan.common.flags import as_printed
 from clearspan.common.model_forms import model_value_error
 from clearspan.common.options import Flag
+from clearspan.common.terminal import as_printed
 
 EXAMPLE = """
 clearspan distill --model all-MiniLM-L6-v2 --output static-minilm
@@ -50,8 +50,8 @@ class Distill(Command):
     random_dims: Annotated[int, Flag("N"), Ge(0)] = 0
     """Number of random dimensions to add; they keep apart words that the encoder embeds alike."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if (self.model is None) == (self.tokenizer is None):
             raise ValueError("give either `model` or `tokenizer`")
         if self.random_dims and not self.model:

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+from clearspan.cli.command import Command, Printed, Result
 from clearspan.common import files, terminal
-from clearspan.common.command import Command, Printed, Result
 from clearspan.common.model_folder import model_name, read_json
 from clearspan.common.options import Flag
 from clearspan.train.card import NO_STEP, PREPARED, UNCHANGED, Origin, card, read_scores

@@ -18,7 +18,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.command import Command, Printed, Result
+from clearspan.cli.command import Command, Printed, Result
 
 ENTRY = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 """An entry under "Args:", with its continuation lines."""

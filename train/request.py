@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from clearspan.common.options import Flag, Options, words_of
-from clearspan.common.terminal import REQUIRED
+from clearspan.cli.words import words_of
+from clearspan.common.options import REQUIRED, Flag, Options
 
 TRAIN = "clearspan.train.__main__:train"
 """Name of the function that trains, for `common.spawned`."""
@@ -79,7 +79,7 @@ class TrainOptions(Options):
     quiet: Annotated[bool, Flag()] = False
     """Show no progress bar, and print no metrics."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if not self.recipe and not self.list:
             raise ValueError(f"{REQUIRED}`recipe`")

@@ -18,9 +18,9 @@ from typing import Annotated, ClassVar
 # `deepspeed train/run.py` puts train/ first, where its data/, model/ or config/ could hide a user's module.
 sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
 
+from clearspan.cli.command import Command, Errors, Printed, Result  # noqa: E402
 from clearspan.common.allocator import keep_few_kernels  # noqa: E402
 from clearspan.common.answers import continue_with  # noqa: E402
-from clearspan.common.command import Command, Errors, Printed, Result  # noqa: E402
 from clearspan.common.options import Flag  # noqa: E402
 from clearspan.train.engine.signals import PREFIX  # noqa: E402
 from clearspan.train.request import TrainOptions  # noqa: E402

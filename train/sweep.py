@@ -10,7 +10,7 @@ import signal
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clearspan.common.command import Command, Result
+from clearspan.cli.command import Command, Result
 from clearspan.train.sweeps.grid import Sweep
 
 EXAMPLE = """

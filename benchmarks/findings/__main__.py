@@ -20,6 +20,8 @@ from benchmarks.findings.collected import ROOT
 from benchmarks.findings.scales import SCALES, SMALL
 from benchmarks.findings.study import Study
 from benchmarks.report import write
+from clearspan.cli.parser import Parser
+from clearspan.cli.run import Work, run
 from clearspan.common import files, terminal
 from clearspan.common.records import DataError
 from clearspan.common.spawned import CommandError
@@ -45,8 +47,8 @@ GLOBS = {
 }
 
 
-def parser() -> terminal.Parser:
-    root = terminal.Parser(prog="python -m benchmarks.findings", description=__doc__, epilog=EXAMPLE)
+def parser() -> Parser:
+    root = Parser(prog="python -m benchmarks.findings", description=__doc__, epilog=EXAMPLE)
     add = root.add_argument
     add("--scale", choices=list(SCALES), default=SMALL, help="sizes of encoder, batches and data (default small)")
     add("--work", type=Path, metavar="DIR", help="folder of all parts; the same folder goes on")
@@ -114,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name_accelerator()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what trains saves its work
     try:
-        return terminal.run("findings", lambda: work(options), (OSError, DataError, CommandError))
+        return run(Work("findings", lambda: work(options), (OSError, DataError, CommandError)))
     except UsageError as error:
         root.error(str(error))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.cli.command import Command, Errors, Printed, Result
 from clearspan.common.options import Flag, Json
 from clearspan.common.records import DataError
 from clearspan.common.terminal import printable

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from clearspan.common.command import Command, Errors, Printed, Result
-from clearspan.common.flags import as_printed
+from clearspan.cli.command import Command, Errors, Printed, Result
 from clearspan.common.options import Flag, Json
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.records import DataError
+from clearspan.common.terminal import as_printed
 from clearspan.eval import results
 from clearspan.eval.files import json_text
 from clearspan.eval.tables.beside import FORMATS, beside, formatted
@@ -47,8 +47,8 @@ class Tables(Command):
     json: Json = False
     """Print JSON instead of text."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.name is None and not self.list:
             raise ValueError("name a table; --list prints all names")
         if self.name is not None and self.name not in tables():

@@ -3,7 +3,7 @@
     clearspan longest:Longest data/train --top 3
 
 or the file itself, `python longest.py data/train --top 3`. In a fork of Clearspan, a line in `COMMANDS` of
-common/catalog.py makes it a subcommand of `clearspan`, with a name of its own.
+cli/catalog.py makes it a subcommand of `clearspan`, with a name of its own.
 """
 
 import heapq
@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.cli.command import Command, Errors, Printed, Result
 from clearspan.common.options import Flag, Json
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError

@@ -62,8 +62,8 @@ class Proportions(Options):
     subs: Annotated[float, Flag("P"), Gt(0), Le(1)] = 0.3
     """Fraction of a sentence's words that subs replaces by synonyms."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.del_spans * self.del_span > 1 + 1e-9:
             raise ValueError(f"`del_spans` {self.del_spans}: spans of {self.del_span} are more than a whole sentence")
         if 2 * self.reorder_pairs * self.reorder_span > 1 + 1e-9:

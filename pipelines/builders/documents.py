@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar
 import pyarrow as pa
 from annotated_types import Ge
 
-from clearspan.common.catalog import COMMANDS
+from clearspan.cli.catalog import COMMANDS
 from clearspan.common.options import Flag
 from clearspan.pipelines.builders import Builder, Dedup
 from clearspan.pipelines.builders.text import BuiltTexts, ExamplesToWrite, TextWorker
@@ -59,8 +59,8 @@ class Documents(Builder):
     rate: ClassVar[float] = 70e6
     """Rate measured on the 400 MB of `benchmarks.pipelines`."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.max_tokens is not None and self.max_tokens < self.min_tokens:
             raise ValueError("`max_tokens` must be at least `min_tokens`")
 

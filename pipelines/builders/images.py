@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 import pyarrow as pa
 from annotated_types import Ge, Le
 
-from clearspan.common.catalog import COMMANDS
+from clearspan.cli.catalog import COMMANDS
 from clearspan.common.options import Flag
 from clearspan.pipelines.builders import Builder, Dedup
 from clearspan.pipelines.builders.labeled import LabeledWorker, class_files, labels, taken_lines

@@ -15,8 +15,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
+from clearspan.cli.catalog import COMMANDS
 from clearspan.common import same_text
-from clearspan.common.catalog import COMMANDS
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY
 from clearspan.common.field_names import TITLES
 from clearspan.common.options import Flag
@@ -93,8 +93,8 @@ class Pairs(Builder):
         "clearspan pairs --input articles.csv --fields title,text --output data/pairs --tokenizer MODEL"
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.max_tokens < self.min_tokens:
             raise ValueError("`max_tokens` must be at least `min_tokens`")
         self.prompting.check_number(2)

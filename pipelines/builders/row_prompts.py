@@ -52,8 +52,8 @@ class PromptOptions(Options):
     prompt: Annotated[tuple[str, ...], Flag("TEXT")] = ()
     """Text to put before each text, its final space included; give it once for all columns, or once for each."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         check_two(self.prompt_name)
         if self.prompt and self.prompt_name:
             raise ValueError("`prompt` and `prompt_name`: leave one of them out")

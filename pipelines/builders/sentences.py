@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 from annotated_types import Ge, Le
 
-from clearspan.common.catalog import COMMANDS
+from clearspan.cli.catalog import COMMANDS
 from clearspan.common.errors import PipelineError
 from clearspan.common.options import Flag
 from clearspan.pipelines.augment import words as word_starts
@@ -79,8 +79,8 @@ class ViewOptions(Proportions):
     del_token: Annotated[bool, Flag()] = False
     """Add the token [DEL] to the tokenizer even if no step deletes, for views made in training."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         steps = self.augmentation.steps if self.augmentation else ()
         for field in dataclasses.fields(ViewOptions):
             if field.name in ("augment", "del_token") or getattr(self, field.name) == field.default:
@@ -147,8 +147,8 @@ class Sentences(Builder):
         "    --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         Languages.of(self.kept_languages, self.language_threshold)
         if self.pack is not None and self.max_tokens is not None:
             raise ValueError("`max_tokens` has no effect with `pack`, which cuts longer sentences: leave one out")

@@ -102,8 +102,8 @@ class TextOptions(Options):
     document_separator: Annotated[str | None, Flag("TEXT", parse=separator)] = None
     """Split plain-text files into documents at TEXT, e.g. '\\n\\n\\n' (if it begins with -, write =TEXT)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.document_separator is not None and self.text_per == "line":
             raise ValueError("`document_separator` has no effect with `text_per` line: leave one of them out")
 

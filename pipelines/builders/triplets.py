@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from annotated_types import Ge
 
-from clearspan.common.catalog import COMMANDS
+from clearspan.cli.catalog import COMMANDS
 from clearspan.common.encoder.prompts import OTHER, Prompts
 from clearspan.common.options import Flag
 from clearspan.common.parsing import normalized_name
@@ -106,8 +106,8 @@ class Triplets(Builder):
         "clearspan triplets --input nli_for_simcse.csv --output data/nli --tokenizer tokenizers/roberta-base"
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.max_tokens < self.min_tokens:
             raise ValueError("`max_tokens` must be at least `min_tokens`")
         if self.columns and self.nli and len(self.columns) != 3:

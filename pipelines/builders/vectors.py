@@ -32,8 +32,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from annotated_types import Ge
 
+from clearspan.cli.catalog import COMMANDS
 from clearspan.common import same_text
-from clearspan.common.catalog import COMMANDS
 from clearspan.common.compute import (
     AUTO,
     CPU_TOKENS,
@@ -161,8 +161,8 @@ class Vectors(Builder):
     )
     max_bytes: ClassVar[int] = 8_000_000
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         check_device(self.device)
         check_folder(self.model)
         self.prompts.of_side(DOCUMENT, self.prompt_name)

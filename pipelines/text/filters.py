@@ -308,8 +308,8 @@ class LanguageOptions(Options):
     language_threshold: Threshold = None
     """Minimum probability of the language that --language identifies, 0 to 1 (default 0.5)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         Languages.of(self.language, self.language_threshold)
 
     @functools.cached_property
@@ -325,8 +325,8 @@ class QualityOptions(Options):
     quality: Annotated[tuple[str, ...], Flag("NAMES", commas=True)] = ()
     """Apply these filters in turn: gopher or c4 (English web pages), or your own as module:name (docs/data.md)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         for name in self.quality:
             try:
                 text_filter(name)

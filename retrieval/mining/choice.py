@@ -48,8 +48,8 @@ class ChoiceOptions(Options):
     seed: Annotated[int, Flag("N"), Ge(0)] = 0
     """Seed of the random choice of --sampling-strategy random."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         if self.bm25 > self.negatives:
             raise ValueError(
                 f"`bm25` {self.bm25} is more than `negatives` {self.negatives}: lower the first, or raise the second"

@@ -23,9 +23,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from annotated_types import Ge
 
+from clearspan.cli.catalog import COMMANDS
+from clearspan.cli.command import Result
 from clearspan.common import same_text, words
-from clearspan.common.catalog import COMMANDS
-from clearspan.common.command import Result
 from clearspan.common.compute import (
     AUTO,
     Compute,
@@ -44,13 +44,12 @@ from clearspan.common.encoder.pooling_names import recorded
 from clearspan.common.encoder.prompts import Prompts, Sides, check_two
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.errors import PipelineError, check_extra
-from clearspan.common.flags import as_printed
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.model_forms import check_folder
 from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.plain_json import Option
 from clearspan.common.progress import counted, duration
-from clearspan.common.terminal import one_line, warn
+from clearspan.common.terminal import as_printed, one_line, warn
 from clearspan.common.typed import checked
 from clearspan.retrieval.mining.choice import ChoiceOptions
 from clearspan.retrieval.mining.miner import Figures, Miner, mine
@@ -110,8 +109,8 @@ class Mine(ChoiceOptions, StoreCommand):
     json: Json = False
     """Print JSON instead of text."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        super().validate()
         check_device(self.device)
         check_two(self.prompt_name)
         if self.model is not None:

@@ -10,7 +10,7 @@ from clearspan.adapt import run
 from clearspan.adapt.options import UNTRAINED, Adapt
 from clearspan.adapt.runner import UPDATED, AdaptRecord
 from clearspan.adapt.stages import Stage
-from clearspan.common.command import Command
+from clearspan.cli.command import Command
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import UsageError
 from clearspan.eval.verdict import TRAINED

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import clearspan
-from clearspan.__main__ import main as command
 from clearspan.adapt import __main__ as adapt
+from clearspan.cli.main import main as command
 from clearspan.common import same_text
 from clearspan.eval.models.load import load_model
 from clearspan.retrieval.ranking import BM25

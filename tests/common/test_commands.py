@@ -69,6 +69,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 COMMAND = """
     import os, subprocess, sys
+    from clearspan.cli.parser import Parser
+    from clearspan.cli.run import Work, run
     from clearspan.common import terminal
     from clearspan.common.answers import Failure, report
 
@@ -78,7 +80,7 @@ COMMAND = """
         {work}
 
     if __name__ == "__main__":
-        sys.exit(terminal.run("inner", work, (OSError,)))
+        sys.exit(run(Work("inner", work, (OSError,))))
 """
 
 
@@ -92,7 +94,7 @@ def written(module: Path, work: str) -> None:
     [
         ("raise OSError('disk full:\\nno space')", OSError, None, "disk full: no space"),
         ("print('inner: 3 of 4 done'); raise OSError('the fourth')", OSError, None, "the fourth"),
-        ("terminal.Parser(prog='inner').parse_args(['--x'])", UsageError, None, "no such option: --x"),
+        ("Parser(prog='inner').parse_args(['--x'])", UsageError, None, "no such option: --x"),
         ("os.kill(os.getpid(), 9)", CommandError, -9, "inner:work ended with exit code -9"),
         (
             "print('inner: 3 of 4 done', flush=True); os._exit(3)",

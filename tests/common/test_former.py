@@ -9,9 +9,10 @@ from typing import Annotated
 import pytest
 
 import clearspan
+from clearspan.cli.parser import parse
 from clearspan.common import former
 from clearspan.common.encoder import packed_pooling, pooling_names
-from clearspan.common.options import Flag, Options, from_keywords, parse
+from clearspan.common.options import Flag, Options, from_keywords
 from clearspan.common.terminal import UsageError
 from clearspan.eval.__main__ import main
 from clearspan.train.config.options import ModelConfig, RecipeError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.__main__ import main
+from clearspan.cli.main import main
 from clearspan.common.model_forms import HYBRID, STATIC, model_value_error
 from tests.conftest import exit_code
 

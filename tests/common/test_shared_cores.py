@@ -11,8 +11,8 @@ from tests.conftest import ROOT
 from tests.processes import environment
 
 STARTS = {
-    "a command": "terminal.run('a', lambda: load() or 0, ())",
-    "a child of a command": "terminal.run('a', lambda: subprocess.run([sys.executable, '-c', LOAD]).returncode, ())",
+    "a command": "run(Work('a', lambda: load() or 0))",
+    "a child of a command": "run(Work('a', lambda: subprocess.run([sys.executable, '-c', LOAD]).returncode))",
 }
 
 
@@ -24,7 +24,7 @@ def spins(start: str, **variables: str) -> str:
     if not paths:
         pytest.skip("this torch brings no libgomp")
     program = f"""import ctypes, subprocess, sys
-from clearspan.common import terminal
+from clearspan.cli.run import Work, run
 LOAD = "import ctypes; ctypes.CDLL({str(paths[0])!r})"
 def load():
     exec(LOAD)

@@ -108,7 +108,7 @@ def test_a_process_is_given_its_command_its_environment_and_one_pipe(
     monkeypatch.setattr(spawned, "exclude_working_folder", lambda environment: environment.update(EXCLUDED="1"))
     call("owls:hunt", "at night")
     (process,) = started.made
-    assert process.command == [sys.executable, "-m", "clearspan.common.spawned", "owls:hunt"]
+    assert process.command == [sys.executable, "-m", "clearspan.cli.process", "owls:hunt"]
     environment = process.options.pop("env")
     given = {"OWLS": "hunt", "EXCLUDED": "1"}
     assert given.items() <= environment.items() and ANSWER in environment

@@ -25,7 +25,7 @@ from tests.cuda_without_gpu import kernels
 from tests.cuda_without_gpu.kernels import Attention
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("common", "shards", "train", "eval", "adapt", "pipelines", "retrieval", "serve", "plugins")
+FOLDERS = ("common", "cli", "shards", "train", "eval", "adapt", "pipelines", "retrieval", "serve", "plugins")
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
 WAITS = {

@@ -21,7 +21,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from clearspan.common.catalog import COMMANDS
+from clearspan.cli.catalog import COMMANDS
 from clearspan.pipelines.registry import BUILDERS
 from tests.conftest import ROOT
 from tests.end_to_end.stages import some_sts
@@ -125,7 +125,7 @@ def test_each_file_beside_the_code_is_declared(monkeypatch: pytest.MonkeyPatch) 
         ROOT / "clearspan" / name / file.relative_to(ROOT / name) for name in PACKAGES for file in files_of(ROOT / name)
     }
     assert {file.relative_to(ROOT) for file in held} == {file.relative_to(ROOT) for file in taken}
-    assert declared["entry_points"] == {"console_scripts": ["clearspan = clearspan.__main__:main"]}
+    assert declared["entry_points"] == {"console_scripts": ["clearspan = clearspan.cli.main:main"]}
 
 
 @pytest.mark.guarantee("installed-wheel")

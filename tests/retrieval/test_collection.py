@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import clearspan
-from clearspan.__main__ import main as command
+from clearspan.cli.main import main as command
 from clearspan.common.errors import PipelineError
 from clearspan.common.sealed import seal
 from clearspan.retrieval.collection import (

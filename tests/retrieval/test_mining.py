@@ -315,7 +315,7 @@ def test_it_runs_where_the_libraries_of_other_kinds_are_not(
     """As on a machine with a GPU and no Beam."""
 
     def run_there(*words: str | Path) -> str:
-        code = f"{WITHOUT}; from clearspan.__main__ import main; sys.exit(main(sys.argv[1:]))"
+        code = f"{WITHOUT}; from clearspan.cli.main import main; sys.exit(main(sys.argv[1:]))"
         given = [sys.executable, "-c", code, *map(str, words)]
         ended = subprocess.run(given, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stderr

@@ -153,7 +153,7 @@ def test_a_folder_that_is_no_dataset_is_one_line_and_exit_1(
     [
         (["lss", "d"], "did you mean 'ls'?"),
         (["cat", "d", "--widht=3"], "no such option: --widht; did you mean '--width'?"),
-        (["cat", "d", "--limit", "1_0"], "argument --limit: invalid int value: '1_0'"),
+        (["cat", "d", "--limit", "1_0"], "argument --limit: not an integer: '1_0'"),
     ],
 )
 def test_a_mistyped_word_names_the_nearest_in_one_line(

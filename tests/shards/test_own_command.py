@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import clearspan.__main__ as clearspan_command
-from clearspan.common.catalog import Listing
+import clearspan.cli.main as clearspan_command
+from clearspan.cli.catalog import Listing
 from clearspan.shards import Dataset
 from tests.conftest import ROOT, exit_code
 from tests.processes import environment, run_commands
@@ -48,7 +48,7 @@ def test_clearspan_runs_it_from_the_working_folder(dataset: Path, tmp_path: Path
 
 
 INCOMPLETE = """
-from clearspan.common.command import Command
+from clearspan.cli.command import Command
 class Nothing(Command):
     pass
 number = 3
@@ -58,7 +58,7 @@ number = 3
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Nothing", "not a command: it lacks run (see clearspan.common.command.Command)"),
+        ("Nothing", "not a command: it lacks run (see clearspan.cli.command.Command)"),
         ("Nothin", "unfinished_command has no 'Nothin'; did you mean 'Nothing'?"),
         (
             "number",
@@ -80,7 +80,7 @@ def test_a_line_makes_it_a_subcommand(
 ) -> None:
     shutil.copy(EXAMPLE, tmp_path / "longest_examples.py")
     monkeypatch.syspath_prepend(tmp_path)
-    line = Listing("longest_examples", "print the longest examples of a dataset")
+    line = Listing("longest_examples:Longest", "print the longest examples of a dataset")
     monkeypatch.setitem(clearspan_command.COMMANDS, "longest", line)
     assert clearspan_command.main(["longest", str(dataset), "--top", "1"]) == 0
     assert capsys.readouterr().out.startswith("example ")

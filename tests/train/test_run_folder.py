@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import clearspan
-from clearspan.common import terminal
-from clearspan.common.options import parse
+from clearspan.cli.parser import parse
+from clearspan.cli.run import Work, run
 from clearspan.common.sealed_folder import seal_folder
 from clearspan.train import api, run_folder
 from clearspan.train.__main__ import Train, check
@@ -227,7 +227,7 @@ def test_the_command_refuses_before_it_starts_ranks(
 ) -> None:
     def checked(*more: str) -> tuple[int, str]:
         options = parse(Train, ["--recipe", "demo", *words(tmp_path), *more])
-        code = terminal.run("train", lambda: check(options) or 0, (ValueError, OSError))
+        code = run(Work("train", lambda: check(options) or 0, (ValueError, OSError)))
         return code, capsys.readouterr().err
 
     assert checked() == (0, "") and not (tmp_path / "run").exists()

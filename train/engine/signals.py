@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from clearspan.cli.run import SIGNALS, end_process
 from clearspan.common.answers import Failure, continue_with, report
-from clearspan.common.terminal import SIGNALS, end_process
 
 PREFIX = "train"
 """The beginning of error lines, of `clearspan train` and of each rank alike."""

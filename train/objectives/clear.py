@@ -32,7 +32,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from clearspan.common.flags import NAME
+from clearspan.cli.flags import NAME
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms

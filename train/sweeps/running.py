@@ -17,13 +17,13 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from clearspan.cli.command import Errors, Printed, Result
+from clearspan.cli.parser import parse
 from clearspan.common import files, terminal
-from clearspan.common.command import Errors, Printed, Result
-from clearspan.common.flags import as_printed
-from clearspan.common.options import parse
 from clearspan.common.records import DataError
 from clearspan.common.sealed_folder import set_aside
 from clearspan.common.spawned import CommandError, call, parallel_map
+from clearspan.common.terminal import as_printed
 from clearspan.eval import results
 from clearspan.eval.__main__ import Evaluate
 from clearspan.eval.report.html import is_report

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 
-from clearspan.__main__ import main
+from clearspan.cli.main import main
 from clearspan.common import pretrained
 from clearspan.common.encoder import library, library_pooling
 from clearspan.common.errors import PipelineError

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from clearspan.common.catalog import COMMANDS
-from clearspan.common.flags import NAME, as_printed, command_line, register
+from clearspan.cli.catalog import COMMANDS
+from clearspan.cli.flags import NAME, command_line, register
+from clearspan.cli.parser import Parser
 from clearspan.common.options import DefinitionError, Options, keywords
-from clearspan.common.terminal import Parser
+from clearspan.common.terminal import as_printed
 from tests.conftest import ROOT
 
 PACKAGES = ("adapt", "clearspan", "common", "eval", "pipelines", "plugins", "retrieval", "serve", "shards", "train")

@@ -16,23 +16,22 @@ A command declares its options as fields, and does its work in `run`:
     Compare(a=folder).run()             from Python: checks the options, and returns a `Result`
     Compare.main(["runs/a"])            from a command line: prints text or JSON, and returns the exit code
 
-A field whose type is a dataclass of options adds the options of that dataclass (`common.options`). In a `Group` of
-commands, the first word of a command line chooses the command.
+A field whose type is a dataclass of options adds the options of that dataclass (`common.options`). In a group of
+commands (`cli.group`), the first word of a command line chooses the command.
 """
 
-import contextlib
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from clearspan.common import terminal
+from clearspan.cli.parser import Parser, parse, parser_of
+from clearspan.cli.run import Work, run
 from clearspan.common.answers import Failure, report
-from clearspan.common.options import Options, add_fields, parse, parser_of
-from clearspan.common.plugins import PluginError
-from clearspan.common.terminal import Parser
+from clearspan.common.options import Options
+from clearspan.common.terminal import say
 
 Errors = tuple[type[Exception], ...]
 """Types of exceptions."""
@@ -121,14 +120,11 @@ class Command(Options, ABC):
         """
 
     def request(self) -> tuple[Any, ...]:
-        """Return the function, and its arguments, that run the command in a process of its own (`common.spawned`)."""
-        return f"{type(self).__module__}:{type(self).__qualname__}.run_here", self
+        """Return a function, `module:function`, and its arguments, for a process of its own (`common.spawned`).
 
-    def run_here(self) -> int:
-        """Run the command, whose options another process has made, and print its result; return the exit code."""
-        prefix = self.error_prefix
-        with terminal.ending_at_once(prefix, self.remedy) if self.remedy else contextlib.nullcontext():
-            return self.run_and_print(prefix)
+        The function returns the command, which that process then runs.
+        """
+        return f"{__name__}:unchanged", self
 
     @classmethod
     def help_texts(cls, prog: str = "") -> dict[str, Any]:
@@ -173,8 +169,18 @@ class Command(Options, ABC):
         Returns:
             The result's exit code; 2 for a wrong command line, 1 for a failure, 130 for Ctrl-C.
         """
+        return run(cls.work(argv, prog))
+
+    @classmethod
+    def work(cls, argv: Sequence[str] | None = None, prog: str = "") -> Work:
+        """Return the work of a command line: parse it, run the command, and print the result."""
         prefix = cls.error_prefix or cls.help_texts(prog)["prog"]
-        return terminal.run(prefix, lambda: cls.parsed(argv, prog).run_and_print(prefix), cls.expected, cls.remedy)
+        return Work(prefix, lambda: cls.parsed(argv, prog).run_and_print(prefix), cls.expected, cls.remedy)
+
+    def own_work(self) -> Work:
+        """Return the work of this command, whose options another process has checked."""
+        prefix = self.error_prefix
+        return Work(prefix, lambda: self.run_and_print(prefix), self.expected, self.remedy)
 
     def run_and_print(self, prefix: str) -> int:
         """Run the command and print its result, as JSON if its option `json` is true; return the exit code.
@@ -195,77 +201,16 @@ class Command(Options, ABC):
         text = result.to_json() if getattr(self, "json", False) else str(result)
         try:
             if text:
-                terminal.say(text.removesuffix("\n"))
+                say(text.removesuffix("\n"))
         finally:  # also if the reader of the text has gone
             if result.failure:
                 report(Failure(prefix, result.failure, code))
         return code
 
 
-@dataclass(frozen=True)
-class Group:
-    """A group of commands. The first word of a command line names the one to run: `ls` in `clearspan shards ls DIR`.
-
-    Attributes:
-        commands: the commands by name.
-        prog: the words that call the group, such as `python -m clearspan.shards`, with which its usage line begins.
-        description: the text above the list of commands in the help.
-        examples: command lines for the help. An element may hold several lines; an indented line continues the line
-            above it.
-        notes: the text below the examples.
-        load: function that imports a user's own command, which the first word names as `module:name`, and returns it;
-            it raises `PluginError` if it cannot. None if the group runs only `commands`.
-    """
-
-    commands: Mapping[str, type[Command]]
-    prog: str
-    description: str
-    examples: Sequence[str] = ()
-    notes: str = ""
-    load: Callable[[str], type[Command]] | None = None
-
-    def main(self, argv: Sequence[str] | None = None, prog: str = "") -> int:
-        """Run the command that a command line names; return its exit code.
-
-        Args:
-            argv: the words of the command line, the command's name first; None for the arguments of this process.
-            prog: the words with which the group is called; "" stands for the group's attribute `prog`.
-        """
-        words = list(sys.argv[1:] if argv is None else argv)
-        prog = prog or self.prog
-        return terminal.run(prog, lambda: self._named(words, prog).main(words[1:], f"{prog} {words[0]}"), (OSError,))
-
-    def parsed(self, words: Sequence[str]) -> Command:
-        """Parse a command line, the command's name first; return the command with its options."""
-        return self._named(words, self.prog).parsed(words[1:], f"{self.prog} {words[0]}")
-
-    def parser(self, prog: str) -> Parser:
-        """Return a parser with a subparser for each command. It prints the group's help and reports a wrong first word.
-
-        Args:
-            prog: the words with which the group is called.
-        """
-        root = Parser(prog=prog, description=self.description, epilog=epilog(self.examples, self.notes))
-        below = root.add_subparsers(dest="command", required=True)
-        for name, cls in self.commands.items():
-            parser = below.add_parser(name, help=cls.summary.replace("%", "%%"), **cls.help_texts(f"{prog} {name}"))
-            add_fields(parser, cls)
-            parser.set_defaults(parser=parser)
-        return root
-
-    def _named(self, words: Sequence[str], prog: str) -> type[Command]:
-        """Return the command that the first word names; if it names none, print the help or an error, and exit."""
-        if words and words[0] in self.commands:
-            return self.commands[words[0]]
-        if words and ":" in words[0] and self.load is not None:
-            try:
-                return self.load(words[0])
-            except PluginError as error:
-                self.parser(prog).error(str(error))
-        # Help, or an error in the first word, ends here; if it goes on, an option stands before the command's name.
-        given, rest = self.parser(prog).parse_known_args(words)
-        parser: Parser = given.parser
-        parser.error(parser.unknown(rest or words))
+def unchanged(command: Command) -> Command:
+    """Return the command that another process has sent."""
+    return command
 
 
 def epilog(examples: Sequence[str], notes: str = "") -> str:

@@ -9,8 +9,9 @@ from typing import Annotated, ClassVar
 import pytest
 from annotated_types import Ge
 
-from clearspan.__main__ import main as clearspan_main
-from clearspan.common.command import Command, Errors, Group, Printed, Result
+from clearspan.cli.command import Command, Errors, Printed, Result
+from clearspan.cli.group import Group
+from clearspan.cli.main import main as clearspan_main
 from clearspan.common.options import Flag, Json, Options, from_keywords
 from clearspan.common.plugins import PluginError
 from clearspan.common.terminal import OutputClosedError, UsageError
@@ -101,7 +102,7 @@ def test_words_that_are_no_option_go_to_the_field_that_takes_them() -> None:
     ("words", "message"),
     [
         (["plum", "--max_heat", "0"], "`max_heat` must be at least 1"),
-        (["plum", "--tin-size", "x"], "argument --tin-size: invalid int value: 'x'"),
+        (["plum", "--tin-size", "x"], "argument --tin-size: not an integer: 'x'"),
     ],
 )
 def test_a_wrong_value_of_a_part_is_named_by_its_flag(words: list[str], message: str) -> None:
@@ -209,7 +210,7 @@ def test_the_first_word_chooses_a_command_of_a_group(capsys: pytest.CaptureFixtu
         (["yours:Eat"], "kitchen: yours:Eat: not a cake (see --help)"),
         (["eat", "--fast"], "kitchen eat: no such option: --fast (see --help)"),
         (["--tin-size=3", "bake", "fig"], "kitchen bake: --tin-size must come after 'bake' (see --help)"),
-        (["bake", "fig", "--tin-size=x"], "kitchen bake: argument --tin-size: invalid int value: 'x' (see --help)"),
+        (["bake", "fig", "--tin-size=x"], "kitchen bake: argument --tin-size: not an integer: 'x' (see --help)"),
     ],
 )
 def test_a_wrong_line_of_a_group_is_one_line(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,7 +246,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 from annotated_types import Ge
-from clearspan.common.command import Command, Printed
+from clearspan.cli.command import Command, Printed
 from clearspan.common.options import Flag
 
 class Bare(Command):
@@ -317,7 +318,7 @@ ODD = """
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
-from clearspan.common.command import Command, Printed
+from clearspan.cli.command import Command, Printed
 from clearspan.common.options import Flag
 
 @dataclass(frozen=True, kw_only=True)
