@@ -42,7 +42,7 @@ from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.commit import commit, load_results
 from clearspan.pipelines.units.curation import Curation, held_out_share
-from clearspan.pipelines.units.decisions import have_verdicts
+from clearspan.pipelines.units.decisions import have_marks
 from clearspan.pipelines.units.job import FOLDERS, STAGED, Job, done_units
 from clearspan.pipelines.units.numbering import numbered
 from clearspan.pipelines.units.ownership import fruitless, own_files
@@ -226,8 +226,8 @@ def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = Fals
         storage.remove(job.result_path(unit))
     if job.curation.is_staged and len(ready) < job.num_units:
         staged = set(load_results(job, STAGED)) & unchanged
-        # Verdicts depend on the first stage of every unit; once they exist, only unfinished units need theirs.
-        ready = ready | staged if have_verdicts(job) else staged
+        # Marks depend on the first stage of every unit; once they exist, only unfinished units need theirs.
+        ready = ready | staged if have_marks(job) else staged
     return [unit for unit in plan.units if unit.number not in ready]
 
 

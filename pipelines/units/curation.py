@@ -1,6 +1,6 @@
-"""Options of curation, which drops examples or holds them out after they are made; and verdicts on examples.
+"""Options of curation, which drops examples or holds them out after they are made; and marks of examples.
 
-A verdict is a number that says what happens to an example, such as KEEP or DUPLICATE. Some decisions depend on all
+A mark is a number that says what happens to an example, such as KEEP or DUPLICATE. Some decisions depend on all
 examples of the run: which examples are duplicates, near-duplicates or over the limit, and which ones are held out if
 several rows share texts. `decisions` makes them between the two stages of a run: the first stage makes the examples,
 and the second writes those that are not dropped.
@@ -16,7 +16,7 @@ from clearspan.pipelines.units.keys import ID_BITS
 from clearspan.shards import Manifest
 
 KEEP, DUPLICATE, OVER_LIMIT, HELD_OUT, NEAR_DUPLICATE = range(5)
-"""Verdicts on an example. HELD_OUT means that the example is kept in the held-out part."""
+"""Marks of an example. HELD_OUT means that the example is kept in the held-out part."""
 VERDICTS = frozenset(range(5))
 LOWER_BITS = 32
 
@@ -65,17 +65,17 @@ class Curation:
 
     @property
     def reasons(self) -> dict[int, str]:
-        """The reasons for which these options may drop an example: verdict (e.g. DUPLICATE) -> name of the reason."""
+        """The reasons for which these options may drop an example: mark (e.g. DUPLICATE) -> name of the reason."""
         used = {
             DUPLICATE: ("duplicate", self.dedup),
             NEAR_DUPLICATE: ("near_duplicate", self.near_dedup is not None),
             OVER_LIMIT: ("over_limit", self.limit is not None),
         }
-        return {verdict: reason for verdict, (reason, is_used) in used.items() if is_used}
+        return {mark: reason for mark, (reason, is_used) in used.items() if is_used}
 
     @property
     def is_staged(self) -> bool:
-        """Return whether the verdict on an example may depend on other examples, so that the run needs two stages."""
+        """Return whether the mark of an example may depend on other examples, so that the run needs two stages."""
         return bool(self.reasons) or self.is_linked
 
     def held_out(self, sides: np.ndarray) -> np.ndarray:

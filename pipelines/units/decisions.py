@@ -1,13 +1,13 @@
 """Decisions on examples that depend on all examples: duplicates, near-duplicates, the limit, groups to hold out.
 
     units -> _staged/: shards, keys, ... -> slices and units, in rounds (`rounds`) -> _staged/duplicates-00017.rows, ...
-          -> each unit: a verdict on each of its examples (KEEP, DUPLICATE, ...) -> _curated/00003.zst -> final shards
+          -> each unit: a mark for each of its examples (KEEP, DUPLICATE, ...) -> _curated/00003.zst -> final shards
 
 If a run needs one of these decisions, each unit first writes its shards to `_staged`, together with files of hashes of
 its examples or of their texts, which serve as keys. When all units have done so, the decisions are made, and each unit
 writes its final shards without the dropped examples. A run that is killed at any moment can be continued, and the
 result does not depend on the order in which workers finish. `_staged` is removed once the manifest is written. The
-verdicts stay, so that a lost shard can be made again from the inputs of its unit, without the other units.
+marks stay, so that a lost shard can be made again from the inputs of its unit, without the other units.
 
 All decisions but the limit are made in slices of the range of keys (`exchange`), so that a worker's memory does not
 grow with the corpus. `by_key` reads what all units wrote about the keys of one slice, and passes it to a function that
@@ -62,10 +62,10 @@ def staged(job: Job, unit: int) -> UnitResult:
     raise PipelineError(f"{path}: damaged: run again to recreate it")
 
 
-def have_verdicts(job: Job) -> bool:
-    """Return whether there is a file of verdicts (KEEP, DUPLICATE, ...) on the examples of every work unit."""
+def have_marks(job: Job) -> bool:
+    """Return whether there is a file of marks (KEEP, DUPLICATE, ...) of the examples of every work unit."""
     names = set(storage.list_files(job.path(CURATED)))
-    return all(Path(job.verdicts_path(unit)).name in names for unit in range(job.num_units))
+    return all(Path(job.marks_path(unit)).name in names for unit in range(job.num_units))
 
 
 def is_whole(path: str) -> bool:
@@ -513,64 +513,64 @@ def _last_iteration(job: Job, unit: int) -> int:
 
 
 def put_together(job: Job, unit: int, slices: int) -> None:
-    """Write the verdicts (KEEP, DUPLICATE, ...) on the examples of a work unit, and the list of its near-duplicates.
+    """Write the marks (KEEP, DUPLICATE, ...) of the examples of a work unit, and the list of its near-duplicates.
 
-    These verdicts ignore the limit on the number of examples; `verdicts_on` applies it when it reads them.
+    These marks ignore the limit on the number of examples; `marks_of` applies it when it reads them.
 
     Args:
         unit: the number of the unit.
         slices: the number of slices, whose decisions are put together.
     """
-    verdicts = np.full(staged(job, unit).counts.kept, KEEP, np.uint8)
+    marks = np.full(staged(job, unit).counts.kept, KEEP, np.uint8)
     if job.curation.is_linked:
         held = _decided(job, Entries.GROUPS, unit, slices, NUMBER)
-        verdicts[np.isin(_groups(job, unit), held)] = HELD_OUT
+        marks[np.isin(_groups(job, unit), held)] = HELD_OUT
     elif job.curation.holdout_fraction:
         sides = np.frombuffer(storage.read_bytes(job.entries_path(Entries.SIDES, unit)), bool)
-        verdicts[sides] = HELD_OUT
-    verdicts[_are_duplicates(job, unit, slices)] = DUPLICATE
+        marks[sides] = HELD_OUT
+    marks[_are_duplicates(job, unit, slices)] = DUPLICATE
     if job.curation.near_dedup is not None:
         merged = near.merge(_decided(job, Entries.SIMILAR, unit, slices, near.DROPPED))
         storage.publish_bytes(seal_bytes(merged.tobytes()), job.entries_path(Entries.NEAR, unit))
-        verdicts[merged["row"]] = NEAR_DUPLICATE
-    content = zstandard.ZstdCompressor(write_checksum=True).compress(verdicts.tobytes())
-    storage.publish_bytes(content, job.verdicts_path(unit))
+        marks[merged["row"]] = NEAR_DUPLICATE
+    content = zstandard.ZstdCompressor(write_checksum=True).compress(marks.tobytes())
+    storage.publish_bytes(content, job.marks_path(unit))
 
 
 def find_limits(job: Job, _: int, slices: int) -> None:
     """Write how many examples each work unit may keep, so that the run keeps its first `curation.limit` examples.
 
-    `verdicts_on` reads these numbers. The arguments `_` and `slices` are not used; the functions of all rounds have
+    `marks_of` reads these numbers. The arguments `_` and `slices` are not used; the functions of all rounds have
     them.
     """
     assert job.curation.limit is not None
     each = storage.each(job.folder, lambda unit: _put_together(job, unit), range(job.num_units))
-    kept = np.array([np.count_nonzero(are_kept(verdicts)) for verdicts in each], np.int64)
+    kept = np.array([np.count_nonzero(are_kept(marks)) for marks in each], np.int64)
     before = np.cumsum(kept) - kept
     left = np.clip(job.curation.limit - before, 0, kept)
     storage.publish_bytes(seal_bytes(left.astype(NUMBER).tobytes()), job.entries_path(Entries.LIMIT, 0))
 
 
-def are_kept(verdicts: np.ndarray) -> np.ndarray:
-    """Return the mask of the examples that are not dropped, (n,) bool: those with the verdict KEEP or HELD_OUT.
+def are_kept(marks: np.ndarray) -> np.ndarray:
+    """Return the mask of the examples that are not dropped, (n,) bool: those with the mark KEEP or HELD_OUT.
 
     Args:
-        verdicts: the verdicts on the examples, (n,) uint8.
+        marks: the marks of the examples, (n,) uint8.
     """
-    return np.isin(verdicts, (KEEP, HELD_OUT))
+    return np.isin(marks, (KEEP, HELD_OUT))
 
 
-def verdicts_on(job: Job, unit: int) -> np.ndarray:
-    """Return the final verdict on each row of a work unit, (rows,) uint8, such as KEEP, DUPLICATE or OVER_LIMIT.
+def marks_of(job: Job, unit: int) -> np.ndarray:
+    """Return the final mark of each row of a work unit, (rows,) uint8, such as KEEP, DUPLICATE or OVER_LIMIT.
 
     Raises:
-        PipelineError: a file of verdicts is missing or damaged.
+        PipelineError: a file of marks is missing or damaged.
     """
-    verdicts = _put_together(job, unit)
+    marks = _put_together(job, unit)
     if job.curation.limit is not None:
         left = _read(job, job.entries_path(Entries.LIMIT, 0), NUMBER)[unit]
-        verdicts[np.flatnonzero(are_kept(verdicts))[int(left) :]] = OVER_LIMIT
-    return verdicts
+        marks[np.flatnonzero(are_kept(marks))[int(left) :]] = OVER_LIMIT
+    return marks
 
 
 def near_duplicates(job: Job, unit: int) -> np.ndarray:
@@ -585,7 +585,7 @@ def near_duplicates(job: Job, unit: int) -> np.ndarray:
 
 
 def _put_together(job: Job, unit: int) -> np.ndarray:
-    return _read(job, job.verdicts_path(unit), np.dtype(np.uint8), zstandard.decompress).copy()
+    return _read(job, job.marks_path(unit), np.dtype(np.uint8), zstandard.decompress).copy()
 
 
 def _read(job: Job, path: str, dtype: np.dtype, content: Callable[[bytes], bytes] = unseal_bytes) -> np.ndarray:

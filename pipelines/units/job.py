@@ -7,7 +7,7 @@
     _rejected/00003.jsonl.zst         bad records of unit 3
     _excluded/00003.jsonl.zst         examples that contain a text which the user excludes, e.g. of a test set
     _near_duplicates/00003.jsonl.zst  near-duplicates, each with the id of the earlier example that it resembles
-    _curated/                         verdicts on the examples, such as KEEP or DUPLICATE (`curation`)
+    _curated/                         marks of the examples, such as KEEP or DUPLICATE (`curation`)
     validation/                       the held-out part, which is itself a dataset
     manifest.json                     written last
 
@@ -152,8 +152,8 @@ class Job:
         """
         return storage.join(self.folder, *name.split("/"))
 
-    def verdicts_path(self, unit: int) -> str:
-        """Return the path of the file with the verdicts (KEEP, DUPLICATE, ...) on the examples of a work unit."""
+    def marks_path(self, unit: int) -> str:
+        """Return the path of the file with the marks (KEEP, DUPLICATE, ...) of the examples of a work unit."""
         return storage.join(self.folder, CURATED, f"{unit:05d}.zst")
 
     def result_path(self, unit: int, stage: str = DONE) -> str:

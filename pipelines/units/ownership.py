@@ -7,7 +7,7 @@ name it:
     manifest.json             names the shards
     _done/00003.json          names the hash of the plan, the shards of unit 3, and its lists with their hashes
     tokenizer/, _files/       have the hashes in the plan or the manifest
-    _curated/, _staged/       decisions: they carry their own hash, or are verdicts on the examples of a unit
+    _curated/, _staged/       decisions: they carry their own hash, or are marks of the examples of a unit
 
 `own_files` looks at a folder whose run has ended, `may_write` at the names that the work units of a run in progress
 give to their files.

@@ -1,6 +1,6 @@
 """Rounds of a run in two stages: the steps between the first stage of all work units and the commit.
 
-    first stage of all units -> duplicates -> near-duplicates -> held-out groups -> verdicts of each unit -> limit
+    first stage of all units -> duplicates -> near-duplicates -> held-out groups -> marks of each unit -> limit
                              -> final shards of each unit -> commit
 
 In a round, each work unit, or each slice of the range of hashes (`exchange`), does a part of the work, which is called
@@ -22,7 +22,7 @@ from clearspan.pipelines.units.unit import finish_unit
 from clearspan.shards import storage
 
 ENTRIES = ".rows"
-"""Suffix of the files that a continued run verifies here. Verdicts and results are verified where they are read."""
+"""Suffix of the files that a continued run verifies here. Marks and results are verified where they are read."""
 Element = tuple[int, int]
 """(number of a slice or of a unit, total number of slices)."""
 
@@ -40,8 +40,8 @@ class Round:
         output: a function that returns the path of the last file that the work on an element writes; its arguments are
             the job and the number of the element. The element is done if this file exists and is not damaged.
         elements_of: a function that returns the number of elements; its arguments are the job and the number of slices.
-        decides: whether the round serves only to make the verdicts on the examples. If so, it is skipped when all units
-            have files of verdicts.
+        decides: whether the round serves only to make the marks of the examples. If so, it is skipped when all units
+            have files of marks.
         is_over: a function that returns whether earlier rounds have made this round unnecessary; its argument is the
             job.
     """
@@ -59,7 +59,7 @@ class Round:
         An element stands for a work unit or a slice, as (number of the unit or slice, total number of slices). The list
         is empty if the round is unnecessary.
         """
-        if (self.decides and decisions.have_verdicts(job)) or self.is_over(job):
+        if (self.decides and decisions.have_marks(job)) or self.is_over(job):
             return []
         slices = decisions.num_slices(job)
         folder, _, _ = self.output(job, 0).rpartition("/")
@@ -84,7 +84,7 @@ def rounds(curation: Curation) -> list[Round]:
             curation.group_field is not None,
             Round("Count rows together", decisions.count_together, _path(Entries.TOGETHER), lambda *_: 1),
         ),
-        (True, Round("Put together", decisions.put_together, Job.verdicts_path)),
+        (True, Round("Put together", decisions.put_together, Job.marks_path)),
         (is_limited, Round("Limit", decisions.find_limits, _path(Entries.LIMIT), lambda *_: 1, decides=False)),
         (True, Round("Finish", finish_unit, Job.result_path, decides=False)),
     ]

@@ -241,20 +241,20 @@ def finish_unit(job: Job, unit: int, _: int) -> None:
         _: the number of slices, which is not used.
     """
     staged = decisions.staged(job, unit)
-    verdicts = decisions.verdicts_on(job, unit)
+    marks = decisions.marks_of(job, unit)
     counts = staged.counts
     lists = [job.list_name(folder, unit) for folder in LISTS]
     files = {name: sha256 for name, sha256 in staged.files.items() if name in lists}
     with _spool(job.folder) as spool:
-        kept = decisions.are_kept(verdicts)
+        kept = decisions.are_kept(marks)
         remaining = _remaining(job, unit, staged, kept, spool)
-        shards, held = _finish(_with_mask(remaining, (verdicts == HELD_OUT)[kept]), job, unit, spool)
-        if (verdicts == NEAR_DUPLICATE).any():
-            lines = _near_duplicates(job, unit, _remaining(job, unit, staged, verdicts == NEAR_DUPLICATE, spool))
+        shards, held = _finish(_with_mask(remaining, (marks == HELD_OUT)[kept]), job, unit, spool)
+        if (marks == NEAR_DUPLICATE).any():
+            lines = _near_duplicates(job, unit, _remaining(job, unit, staged, marks == NEAR_DUPLICATE, spool))
             files |= _publish(job, {job.list_name(NEAR_DUPLICATES, unit): zstandard.compress(b"".join(lines))})
     counts.kept = int(kept.sum())
-    for verdict, reason in job.curation.reasons.items():
-        counts.filtered[reason] = int((verdicts == verdict).sum())
+    for mark, reason in job.curation.reasons.items():
+        counts.filtered[reason] = int((marks == mark).sum())
     done = UnitResult(shards, counts, held, files)
     storage.publish_bytes(done.to_json(job.plan, unit), job.result_path(unit))
 

@@ -104,18 +104,18 @@ def staged_job(folder: Path, units: list[np.ndarray], curation: Curation) -> Job
     return job
 
 
-def verdicts_of(job: Job) -> list[list[int]]:
-    """Run all rounds but the last; return the verdicts on each unit's documents."""
+def marks_of_all(job: Job) -> list[list[int]]:
+    """Run all rounds but the last; return the marks of each unit's documents."""
     for each in rounds(job.curation)[:-1]:
         for element in reversed(each.elements(job)):
             each.work(job, *element)
-    return [decisions.verdicts_on(job, unit).tolist() for unit in range(job.num_units)]
+    return [decisions.marks_of(job, unit).tolist() for unit in range(job.num_units)]
 
 
 @pytest.mark.exhaustive
 @given(key_lists, st.integers(1, 200), st.none() | st.integers(1, 12))
 @settings(max_examples=150)
-def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, size: int, limit: int | None) -> None:
+def test_marks_are_those_of_a_plain_set(tmp_path_factory, units: list, size: int, limit: int | None) -> None:
     packed = []
     for unit in units:
         packed.append(np.zeros(len(unit), KEY))
@@ -124,16 +124,16 @@ def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, size: 
             packed[-1][row] = (high << 60, low, row)
     seen, expected, kept = set(), [], 0
     for unit in units:
-        verdicts = []
+        marks = []
         for key in unit:
-            verdicts.append(1 if key in seen else 2 if limit is not None and kept >= limit else 0)
-            kept += verdicts[-1] == 0
+            marks.append(1 if key in seen else 2 if limit is not None and kept >= limit else 0)
+            kept += marks[-1] == 0
             seen.add(key)
-        expected.append(verdicts)
+        expected.append(marks)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decisions, "SLICE_BYTES", exchange.BUCKETS * 8 * len(units) // 2 + size)
         assert (
-            verdicts_of(staged_job(tmp_path_factory.mktemp("keys"), packed, Curation(dedup=True, limit=limit)))
+            marks_of_all(staged_job(tmp_path_factory.mktemp("keys"), packed, Curation(dedup=True, limit=limit)))
             == expected
         )
 
@@ -159,9 +159,9 @@ def test_keys_are_compared_a_bounded_part_at_a_time(
     job = staged_job(tmp_path, four_units, Curation(dedup=True))
     monkeypatch.setattr(np, "lexsort", lambda keys: (sizes.append(len(keys[0])), lexsort(keys))[1])
     monkeypatch.setattr(decisions, "SLICE_BYTES", 20_000)
-    verdicts = verdicts_of(job)
+    marks = marks_of_all(job)
     assert max(sizes) <= 1000 and len(list(tmp_path.glob("_staged/duplicates-*"))) > 20
-    assert [np.flatnonzero(found).tolist() for found in verdicts] == [[], *[list(range(100))] * 3]
+    assert [np.flatnonzero(found).tolist() for found in marks] == [[], *[list(range(100))] * 3]
 
 
 @pytest.mark.slow

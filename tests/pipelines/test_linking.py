@@ -58,11 +58,11 @@ def chosen(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
         for each in rounds(curation)[:-1]:
             for element in reversed(each.elements(job)):
                 each.work(job, *element)
-        verdicts = [decisions.verdicts_on(job, unit) for unit in range(len(units))]
+        marks = [decisions.marks_of(job, unit) for unit in range(len(units))]
         dropped_rows = [[row in dropped for row in rows] for rows in units]
-        assert [(each == DUPLICATE).tolist() for each in verdicts] == dropped_rows
-        assert all(np.isin(each, (KEEP, DUPLICATE, HELD_OUT)).all() for each in verdicts)
-        return [(each == HELD_OUT).tolist() for each in verdicts]
+        assert [(each == DUPLICATE).tolist() for each in marks] == dropped_rows
+        assert all(np.isin(each, (KEEP, DUPLICATE, HELD_OUT)).all() for each in marks)
+        return [(each == HELD_OUT).tolist() for each in marks]
 
     return choose
 

@@ -73,7 +73,7 @@ def test_a_run_of_four_units_may_write_its_own_names_alone(name: str, expected: 
 
 
 @pytest.mark.guarantee("output-kept")
-def test_a_file_is_a_runs_own_by_its_hash_its_seal_or_its_verdicts(tmp_path: Path) -> None:
+def test_a_file_is_a_runs_own_by_its_hash_its_seal_or_its_marks(tmp_path: Path) -> None:
     contents = {
         "known.json": b"{}",
         "hashed.json": b"owl",

@@ -160,7 +160,7 @@ def test_every_unit_that_is_damaged_or_has_other_inputs_remains_and_its_result_g
     assert not (tmp_path / DONE / "00002.json").exists() and not (tmp_path / "manifest.json").exists()
     write_result(job, 2, STAGED)
     left, given = prepared(staged)
-    assert left == [0, 1] and given["units"] == {0, 2}, "without verdicts, all that has not the first stage"
+    assert left == [0, 1] and given["units"] == {0, 2}, "without marks, all that has not the first stage"
 
 
 @pytest.mark.guarantee("killed-run")
@@ -190,7 +190,7 @@ def test_of_a_round_what_is_missing_or_damaged_remains(
             assert (f"{number:05d}.rows: damaged since it was written: made again" in told) is is_checked
         (tmp_path / "_curated" / name.format(1)).write_bytes(seal_bytes(b"decided"))
         assert dataclasses.replace(each, is_over=lambda job: True).elements(job) == []
-    monkeypatch.setattr(decisions, "have_verdicts", lambda job: True)
+    monkeypatch.setattr(decisions, "have_marks", lambda job: True)
     assert each.elements(job) == [] and len(dataclasses.replace(each, decides=False).elements(job)) == 2
 
 

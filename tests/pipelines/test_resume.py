@@ -217,7 +217,7 @@ def test_a_result_of_another_unit_or_plan_is_none(direct, head: Path, tmp_path: 
 def test_a_damaged_file_of_decisions_is_made_again_when_a_run_continues(
     direct, openwebtext: Path, tmp_path: Path, tree, monkeypatch, capsys: pytest.CaptureFixture[str], sort: str
 ) -> None:
-    """Flipped bits and cuts, after a stop between the decisions and the verdicts."""
+    """Flipped bits and cuts, after a stop between the decisions and the marks."""
     lines = openwebtext.read_bytes().splitlines(keepends=True)[:60]
     near = [line.replace(b" the ", b" a ", 2) for line in lines[20:40]]
     (tmp_path / "lines.jsonl").write_bytes(b"".join([*lines, *lines[:20], *near]))

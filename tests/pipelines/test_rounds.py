@@ -24,7 +24,7 @@ def job(tmp_path: Path) -> Any:
         num_units=UNITS,
         staged_folder=str(tmp_path / "_staged"),
         path=lambda name: str(tmp_path / name),
-        verdicts_path=lambda unit: str(tmp_path / "_curated" / f"{unit}.zst"),
+        marks_path=lambda unit: str(tmp_path / "_curated" / f"{unit}.zst"),
     )
 
 
@@ -91,7 +91,7 @@ def test_files_that_are_checked_where_they_are_read_only_need_to_be_there(job: A
 @pytest.mark.guarantee("finished-work-checked")
 @pytest.mark.parametrize("decides", [True, False])
 @pytest.mark.parametrize("units", [None, UNITS - 1, UNITS])
-def test_verdicts_of_all_units_and_only_these_end_what_decides(
+def test_marks_of_all_units_and_only_these_end_what_decides(
     units: int | None, decides: bool, job: Any, tmp_path: Path
 ) -> None:
     if units is not None:
