@@ -27,8 +27,8 @@ from benchmarks.commands import run_module
 from benchmarks.embed import write_corpus
 from benchmarks.report import alternating, columns, command, finish, machine, median_ratio, option, timed
 from clearspan.common.encoder.folder import load_folder
+from clearspan.retrieval.bm25 import BM25
 from clearspan.retrieval.hybrid import HYBRID_WEIGHT, Moments
-from clearspan.retrieval.ranking import BM25
 from clearspan.retrieval.topk import top_indices
 from clearspan.shards import Dataset
 from clearspan.shards.vectors import decoded
@@ -75,8 +75,8 @@ def exact(vectors: Path, model: Path, queries: list[str]) -> list[np.ndarray]:
     batches = [(decoded(batch), batch.column("text").to_pylist()) for batch in Dataset(str(vectors))]
     encoder = load_folder(model)
     dense = encoder.similarity(encoder.encode(queries), np.concatenate([rows for rows, _ in batches]))
-    index = BM25.of((text for _, texts in batches for text in texts), "float32")
-    words = (BM25.counts(queries, index.vocabulary) @ index.weights.T).toarray()
+    index = BM25.of((text for _, texts in batches for text in texts), dtype="float32")
+    words = index.scores(queries).array()
     total = np.zeros(dense.shape)
     for scores, weight in ((dense, HYBRID_WEIGHT), (words, 1 - HYBRID_WEIGHT)):
         scale, shift = Moments.of(scores).scale_and_shift(weight)

@@ -34,7 +34,7 @@ from clearspan.common.sealed import build, seal, unseal
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
 from clearspan.retrieval import exact
-from clearspan.retrieval.bm25 import Index
+from clearspan.retrieval.bm25 import BM25
 from clearspan.retrieval.hits import Hit
 from clearspan.retrieval.similar import SimilarityFunction
 from clearspan.retrieval.stemming import Words
@@ -368,10 +368,10 @@ class Collection:
         return condition
 
     @functools.cached_property
-    def _index(self) -> Index:
+    def _index(self) -> BM25:
         if stemmer := self.words.stemmer:
             check_extra("search", "Stemmer", feature=f"`stemmer` {stemmer}")
-        return Index.of(self.texts, self.words)
+        return BM25.of_collection(self.texts, self.words)
 
     @property
     def _model_folder(self) -> str:

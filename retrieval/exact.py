@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clearspan.retrieval.bm25 import Index, Scores
+from clearspan.retrieval.bm25 import BM25, Scores
+from clearspan.retrieval.hybrid import Moments
 from clearspan.retrieval.similar import SimilarityFunction, Vectors
 from clearspan.retrieval.texts import RowBlock, Texts
 from clearspan.retrieval.topk import TopK
@@ -41,7 +42,7 @@ class ScoredQueries:
     weight: float
     similarity: SimilarityFunction | None = None
     vectors: Vectors | None = None
-    index: Index | None = None
+    index: BM25 | None = None
     queries: Sequence[str] = ()
 
 
@@ -115,7 +116,7 @@ class _Scorer:
             self._vectors = parts.similarity.prepared(parts.vectors)
             if self._words is not None:
                 self._scales, shifts = parts.similarity.moments(texts, self._vectors).scale_and_shift(parts.weight)
-                self._word_scales, of_words = self._words.moments().scale_and_shift(1 - parts.weight)
+                self._word_scales, of_words = Moments.of_words(self._words).scale_and_shift(1 - parts.weight)
                 self.shifts = shifts + of_words
 
     def block(self, block: RowBlock, allowed: NDArray[np.intp] | None) -> Callable[[slice], Vectors]:

@@ -10,18 +10,16 @@ An evaluation chooses the weight w on development queries, which are not scored 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.retrieval.bm25 import BM25, Scores
 from clearspan.retrieval.products import Floats, Joined, Vectors, products, score_blocks
 from clearspan.retrieval.ranks import DEPTH, Chunks
 from clearspan.retrieval.retrieval_set import Ints, RetrievalSet
 from clearspan.retrieval.topk import DECIMALS, SLACK
-
-if TYPE_CHECKING:  # takes a second to import
-    from scipy.sparse import csr_array
 
 HYBRID_WEIGHT = 0.7
 """Default weight of a model's scores, 0 to 1, when they are combined with BM25 scores."""
@@ -56,6 +54,11 @@ class Moments(NamedTuple):
         blocks = [cls.of(scores) for _, scores in score_blocks(queries, documents)]
         return cls(*map(np.concatenate, zip(*blocks, strict=True)))
 
+    @classmethod
+    def of_words(cls, scores: Scores) -> Self:
+        """Return the moments of BM25's scores over all texts."""
+        return cls(scores.means, scores.deviations(), np.abs(scores.means))
+
     def select(self, rows: slice | Ints) -> Self:
         """Return the moments of the queries whose indices are in `rows`."""
         return type(self)(self.means[rows], self.deviations[rows], self.magnitudes[rows])
@@ -80,13 +83,13 @@ class CombinedVectors:
 
     Attributes:
         dense: the model's vectors of the queries and of the documents, (m, dim) and (n, dim).
-        words: BM25's vectors of the queries and of the documents, sparse, (m, vocabulary) and (n, vocabulary).
+        words: BM25's scores for the queries, and its index of the documents.
         dense_moments, words_moments: the moments of the model's scores and of BM25's scores of each query.
         chunks: the chunks of the documents, if they are cut: the vectors of documents are then those of the chunks.
     """
 
     dense: tuple[Floats, Floats]
-    words: tuple["csr_array", "csr_array"]
+    words: tuple[Scores, BM25]
     dense_moments: Moments
     words_moments: Moments
     chunks: Chunks | None = None
@@ -101,13 +104,11 @@ class CombinedVectors:
 
         Args:
             dense: the model's vectors of m queries and of n documents, (m, dim) and (n, dim).
-            words: BM25's vectors of the queries and of the documents, (m, vocabulary) and (n, vocabulary).
+            words: BM25's scores for the queries, and its index of the documents.
             chunks: the chunks of the documents; None if the documents are not cut.
         """
-        from scipy.sparse import csr_array
-
         assert isinstance(dense[0], np.ndarray) and isinstance(dense[1], np.ndarray)
-        assert isinstance(words[0], csr_array) and isinstance(words[1], csr_array)
+        assert isinstance(words[0], Scores) and isinstance(words[1], BM25)
         moments = Moments.of_products(*dense), Moments.of_products(*words)
         return cls((dense[0], dense[1]), (words[0], words[1]), *moments, chunks)
 
@@ -127,15 +128,13 @@ class CombinedVectors:
         Args:
             weight: the weight of the model's scores, from 0 to 1. The weight of BM25's scores is 1 minus it.
         """
-        from scipy.sparse import csr_array, diags_array
-
-        (of_queries, of_documents), (counts, weights) = self.dense, self.words
+        (of_queries, of_documents), (of_words, index) = self.dense, self.words
         scale, shift = self.dense_moments.scale_and_shift(weight)
         words_scale, words_shift = self.words_moments.scale_and_shift(1 - weight)
         # A last column adds the shift to each product of a query.
         queries = np.column_stack([of_queries * scale[:, None], shift + words_shift]).astype(np.float32)
         documents = np.column_stack([of_documents, np.ones(len(of_documents), np.float32)])
-        return Joined(queries, csr_array(diags_array(words_scale) @ counts)), Joined(documents, weights)
+        return Joined(queries, of_words.times(words_scale)), Joined(documents, index)
 
     def reciprocal_ranks(self, collection: RetrievalSet) -> NDArray[np.float64]:
         """Return the reciprocal rank of the best relevant document of each of m queries, with each of 11 weights.
@@ -152,7 +151,7 @@ class CombinedVectors:
         dense_scales, _ = self.dense_moments.scale_and_shift(1)
         words_scales, _ = self.words_moments.scale_and_shift(1)
         for start, dense in score_blocks(*self.dense):
-            words = products(self.words[0][start : start + len(dense)], self.words[1])
+            words = products(*self.words, slice(start, start + len(dense)))
             for row, (by_model, by_words) in enumerate(zip(dense, words, strict=True), start=start):
                 by_document = []
                 for relevant in collection.relevant[row]:

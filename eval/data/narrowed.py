@@ -11,8 +11,8 @@ model than for all others.
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.retrieval.bm25 import BM25
 from clearspan.retrieval.products import score_blocks
-from clearspan.retrieval.ranking import BM25
 from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.retrieval.topk import top_indices
 
@@ -50,10 +50,9 @@ def _nearest(collection: RetrievalSet) -> NDArray[np.int64]:
 
     If fewer than 100 documents share a word with a query, the rest of the query's row is filled with -1.
     """
-    index = BM25.of(collection.documents, "float32")
-    counts = BM25.counts(collection.queries, index.vocabulary)
+    index = BM25.of(collection.documents, dtype="float32")
     nearest = np.full((len(collection.queries), NEAREST), -1, np.int64)
-    for start, block in score_blocks(counts, index.weights.tocsr()):
+    for start, block in score_blocks(index.scores(collection.queries), index):
         for row, scores in enumerate(block, start=start):
             best = top_indices(scores, NEAREST, collection.tie_keys)
             best = best[scores[best] > 0]

@@ -2,18 +2,17 @@
 
     bow     cosine of word counts                                           ┐ computed by scikit-learn,
     tfidf   cosine of word counts, weighted by inverse document frequency   ┘ with its defaults
-    bm25    BM25's score of a document for a query                            computed by bm25s (Lucene, k1 1.5, b 0.75)
+    bm25    BM25's score of a document for a query                            computed by `retrieval.bm25`
 
 A baseline is fitted on the texts that the task scores: the documents of a collection, or all texts of a task that
 scores pairs. It uses no labels. All three baselines compare words in one form (`common.words`), including stop words;
-`bow` and `tfidf`, as scikit-learn, compare no words of one letter, except in scripts without spaces between words. The
-vectors are sparse, so memory never holds a dense array (texts, vocabulary).
+`bow` and `tfidf`, as scikit-learn, compare no words of one letter, except in scripts without spaces between words.
+Their vectors are sparse, so memory never holds a dense array (texts, vocabulary).
 """
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,24 +20,14 @@ from scipy.sparse import csr_array
 
 from clearspan.common.scripts import is_unspaced
 from clearspan.eval.models.similarity import Similarity, TextPairs, UnscoredError
+from clearspan.retrieval.bm25 import BM25
 from clearspan.retrieval.products import Vectors
-from clearspan.retrieval.ranking import BM25
 from clearspan.retrieval.stemming import PLAIN, WordFunction
 
 _DECIMALS = 12  # as common.encoder.embedder.cosines
 
 
-class _Fitted(NamedTuple):
-    """A baseline that was fitted on n documents.
-
-    Attributes:
-        queries: function from m queries to their sparse vectors, (m, vocabulary).
-        documents: the sparse vectors of the documents, (n, vocabulary). The dot product of a query's and a document's
-            vector is the document's score for the query.
-    """
-
-    queries: Callable[[Sequence[str]], csr_array]
-    documents: csr_array
+Ints = NDArray[np.int64]
 
 
 class Lexical(Similarity):
@@ -56,15 +45,22 @@ class Lexical(Similarity):
         self.settings = {"fitted_on": "this task's texts"}
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """Fit the baseline on the documents, and return sparse float32 vectors of the queries and of the documents.
+        """Fit the baseline on the documents, and return float32 vectors of the queries and of the documents.
 
-        The dot product of a query's and a document's vector is the document's score for the query.
+        The dot product of a query's and a document's vector is the document's score for the query. The vectors of `bow`
+        and `tfidf` are sparse arrays. BM25's are the scores for the queries, which are yet to be computed, and the
+        index of the documents.
 
         Raises:
             UnscoredError: no document has a word.
         """
-        fitted = self._fit(documents)
-        return fitted.queries(queries).astype(np.float32), fitted.documents.astype(np.float32)
+        self._check_words(documents)
+        if self.name == "bm25":
+            index = BM25.of(documents, self._split).astype(np.float32)
+            return index.scores(queries, np.float32), index
+        weights = self._vectorizer()
+        of_documents = csr_array(weights.fit_transform(documents), dtype=np.float32)
+        return csr_array(weights.transform(queries), dtype=np.float32), of_documents
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
         """Fit the baseline on all texts, and return the similarities of the n pairs of each subset, (n,) float64 each.
@@ -80,48 +76,42 @@ class Lexical(Similarity):
         """
         texts = [text for left, right in subsets.values() for text in [*left, *right]]
         place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-        fitted = self._fit(list(place))
-        queries = fitted.queries(list(place))
-        documents = fitted.documents
+        self._check_words(list(place))
+        if self.name == "bm25":
+            of_pairs = BM25.of(place, self._split).scores(place).of_pairs
+        else:
+            weights = self._vectorizer()
+            of_texts = csr_array(weights.fit_transform(place))
+            of_queries = csr_array(weights.transform(place))
+
+            def of_pairs(queries: Ints, texts: Ints) -> NDArray[np.float64]:
+                return np.asarray((of_queries[queries] * of_texts[texts]).sum(axis=1))
+
         similarities = {}
         for name, sides in subsets.items():
             left, right = (np.array([place[text] for text in side], np.int64) for side in sides)
-            both = (queries[left] * documents[right]).sum(axis=1) + (queries[right] * documents[left]).sum(axis=1)
+            both = of_pairs(left, right) + of_pairs(right, left)
             similarities[name] = np.asarray(both / 2, np.float64).round(_DECIMALS)
         return similarities
 
-    def _fit(self, documents: Sequence[str]) -> _Fitted:
+    def _check_words(self, documents: Sequence[str]) -> None:
         split, kind = (self._split, "word") if self.name == "bm25" else (_of_two_letters, "word of two or more letters")
         if not any(map(split, documents)):
             raise UnscoredError(f"its texts hold no {kind}, which the baseline {self.name} compares")
-        return _bm25(documents, self._split) if self.name == "bm25" else BASELINES[self.name](documents)
+
+    def _vectorizer(self) -> Any:
+        """Return what makes texts vectors of unit length: scikit-learn's, for the baselines `bow` and `tfidf`."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        return TfidfVectorizer(analyzer=_of_two_letters, use_idf=self.name == "tfidf")
 
 
 def _of_two_letters(text: str) -> list[str]:
     return [word for word in PLAIN(text) if len(word) > 1 or is_unspaced(word)]
 
 
-def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
-    """Fit the baseline `tfidf`, or `bow` without inverse document frequency, on documents; vectors have unit length."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    weights = TfidfVectorizer(analyzer=_of_two_letters, use_idf=use_idf)
-    of_documents = weights.fit_transform(documents)
-    return _Fitted(lambda texts: csr_array(weights.transform(texts)), csr_array(of_documents))
-
-
-def _bm25(documents: Sequence[str], split: WordFunction = PLAIN) -> _Fitted:
-    """Fit the baseline `bm25` on documents; the dot product of a query's and a document's vector is BM25's score."""
-    index = BM25.of(documents, words=split)
-    return _Fitted(lambda texts: BM25.counts(texts, index.vocabulary, split), index.weights.tocsr())
-
-
-BASELINES: dict[str, Callable[[Sequence[str]], _Fitted]] = {
-    "bow": functools.partial(_tfidf, use_idf=False),
-    "tfidf": _tfidf,
-    "bm25": _bm25,
-}
-"""Name of a baseline -> function that fits it on documents."""
+BASELINES = ("bow", "tfidf", "bm25")
+"""The names of the baselines."""
 
 
 def is_baseline(spec: str) -> bool:

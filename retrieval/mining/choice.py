@@ -18,7 +18,7 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 
 from clearspan.common.options import Flag, Options
-from clearspan.retrieval.mining.nearest import BestTexts, Scores
+from clearspan.retrieval.mining.nearest import BestTexts, Floats
 from clearspan.retrieval.topk import NONE, Indices
 from clearspan.shards import keyed
 
@@ -72,12 +72,12 @@ class Allowed:
     """
 
     indices: Indices
-    scores: Scores
+    scores: Floats
     left_out: Counter[str]
 
 
 def allowed_texts(
-    ranked: BestTexts, scores: Scores, positives: Scores, ids: NDArray[np.int64], options: ChoiceOptions
+    ranked: BestTexts, scores: Floats, positives: Floats, ids: NDArray[np.int64], options: ChoiceOptions
 ) -> Allowed:
     """Return the texts that may be used as negatives: those that no option leaves out for their rank or their score.
 

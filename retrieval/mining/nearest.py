@@ -13,14 +13,15 @@ does not depend on this, the cosines of the best texts, and of SPARE (16) more, 
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.retrieval.ranking import BM25
-from clearspan.retrieval.topk import DECIMALS, NONE, Indices, TopK, rounded, top_indices
+from clearspan.retrieval.bm25 import BM25, Scores
+from clearspan.retrieval.texts import MAX_ROWS
+from clearspan.retrieval.topk import NONE, Indices, TopK, rounded
 
 TILE = 1 << 14
 """Number of texts that are compared with a block of queries at once."""
@@ -28,7 +29,7 @@ SPARE = 16
 """Number of texts beyond `depth` whose cosines are also computed again in float64."""
 TOGETHER = 64
 """Number of queries whose vectors of best texts are in memory at once."""
-Scores = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ class BestTexts:
     """
 
     indices: Indices
-    scores: Scores
+    scores: Floats
 
 
 class Nearest:
@@ -78,9 +79,7 @@ class Nearest:
             excluded: for each query, the indices of the texts to leave out.
             depth: the number of texts to return for a query; there are fewer if not so many are searched.
         """
-        places = [self._places(indices) for indices in excluded]
-        rows = np.repeat(np.arange(len(places)), [len(each) for each in places])
-        columns = np.concatenate([np.empty(0, np.int64), *places])
+        rows, columns = _pairs([self._places(indices) for indices in excluded])
         best = TopK(min(depth + SPARE, len(self.pool)), np.zeros(len(queries)))
         for start in range(0, len(self.pool), TILE):
             tile = self._cosines(queries, start, rows, columns)
@@ -131,7 +130,6 @@ class LexicalSearch:
 
     def __init__(self, texts: Sequence[str], pool: Indices | None = None) -> None:
         self._index = BM25.of(texts)
-        self._by_word = self._index.weights.T.tocsr()
         self._is_searched = np.ones(len(texts), bool)
         if pool is not None:
             self._is_searched = np.isin(np.arange(len(texts)), pool)
@@ -144,16 +142,35 @@ class LexicalSearch:
             excluded: for each query, the indices of the texts to leave out.
             depth: the number of texts to return for a query; there are fewer if not so many have a word of it.
         """
+        if len(queries) != len(excluded):
+            raise ValueError(f"{len(queries)} queries, and texts to leave out for {len(excluded)}")
+        of_all = self._index.scores(queries)
         indices = np.full((len(queries), depth), NONE, np.int64)
         scores = np.full((len(queries), depth), -np.inf)
-        for row, ((found, values), barred) in enumerate(zip(self._scored(queries), excluded, strict=True)):
-            allowed = (values > 0) & self._is_searched[found] & ~np.isin(found, barred)
-            found, values = found[allowed], values[allowed]
-            best = top_indices(values, depth, -found)
-            indices[row, : len(best)], scores[row, : len(best)] = found[best], rounded(values[best])
+        for first in range(0, len(queries), TOGETHER):
+            part = slice(first, first + TOGETHER)
+            for row, (found, values) in enumerate(self._best(of_all[part], excluded[part], depth), start=first):
+                indices[row, : len(found)], scores[row, : len(found)] = found, values
         return BestTexts(indices, scores)
 
-    def scores(self, queries: Sequence[str], indices: Sequence[Indices]) -> list[Scores]:
+    def _best(
+        self, scores: Scores, excluded: Sequence[Indices], depth: int
+    ) -> Sequence[tuple[Sequence[int], Sequence[float]]]:
+        """Return the indices and the scores of the `depth` best texts of each query, best first."""
+        num_queries, num_texts = scores.shape
+        rows, columns = _pairs(excluded)
+        best = TopK(depth, np.zeros(num_queries), threshold=0)
+        for start in range(0, num_texts, MAX_ROWS):
+            searched = np.arange(start, min(start + MAX_ROWS, num_texts))
+            tile = np.zeros((num_queries, len(searched)))
+            scores.block(start, start + len(searched)).add(tile, slice(None), np.ones(num_queries))
+            inside = (columns >= start) & (columns < start + len(searched))
+            tile[rows[inside], columns[inside] - start] = -np.inf
+            tile[:, ~self._is_searched[searched]] = -np.inf
+            best.add(tile, searched, ~searched)
+        return best.found
+
+    def scores(self, queries: Sequence[str], indices: Sequence[Indices]) -> list[Floats]:
         """Return the BM25 scores of some texts for each query; 0 for a text that has no word of the query.
 
         Args:
@@ -162,20 +179,17 @@ class LexicalSearch:
         Returns:
             For each query, an array with the scores of its texts.
         """
-        return [
-            np.array([values[found == number].sum() for number in wanted]).round(DECIMALS)
-            for (found, values), wanted in zip(self._scored(queries), indices, strict=True)
-        ]
-
-    def _scored(self, queries: Sequence[str]) -> Iterator[tuple[Indices, Scores]]:
-        """Yield, for each query, the indices and the BM25 scores of all texts that have a word of the query."""
-        product = BM25.counts(queries, self._index.vocabulary) @ self._by_word
-        for row in range(len(queries)):
-            part = slice(product.indptr[row], product.indptr[row + 1])
-            yield product.indices[part], product.data[part]
+        scores = rounded(self._index.scores(queries).of_pairs(*_pairs(indices)))
+        return np.split(scores, np.cumsum([len(each) for each in indices])[:-1])
 
 
-def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], indices: Indices) -> Scores:
+def _pairs(indices: Sequence[Indices]) -> tuple[Indices, Indices]:
+    """Return the index of the query, and the index of the text, for each text of each query."""
+    rows = np.repeat(np.arange(len(indices)), [len(each) for each in indices])
+    return rows, np.concatenate([np.empty(0, np.int64), *indices])
+
+
+def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], indices: Indices) -> Floats:
     """Return the cosine similarities of each of m queries with r texts, (m, r) float64, rounded to 6 decimals.
 
     Args:
@@ -192,7 +206,7 @@ def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], indices:
     return np.where(indices < 0, -np.inf, found)
 
 
-def ordered(indices: Indices, scores: Scores, depth: int) -> BestTexts:
+def ordered(indices: Indices, scores: Floats, depth: int) -> BestTexts:
     """Return the best `depth` texts of each query, highest score first; if scores are equal, the lower index is first.
 
     Args:

@@ -19,7 +19,7 @@ from clearspan.adapt import __main__ as adapt
 from clearspan.cli.main import main as command
 from clearspan.common import same_text
 from clearspan.eval.models.load import load_model
-from clearspan.retrieval.ranking import BM25
+from clearspan.retrieval.bm25 import BM25
 from clearspan.shards import Dataset
 
 Row = tuple[str, str]
@@ -87,8 +87,7 @@ def recomputed(folder: Path, verdict: dict[str, Any]) -> dict[str, float]:
     for title, text in held:
         queries.setdefault(same_text.key(title), (title, set()))[1].add(place[same_text.key(text)])
     asked, right = [title for title, _ in queries.values()], [places for _, places in queries.values()]
-    index = BM25.of(texts)
-    words = (BM25.counts(asked, index.vocabulary) @ index.weights.T).toarray()
+    words = BM25.of(texts).scores(asked).array()
     found = {}
     for system in verdict["systems"]:
         name, weight = system["name"], system["weight"]

@@ -2,14 +2,21 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
+from clearspan.retrieval.bm25 import BM25, Scores
 from clearspan.retrieval.comparison import SystemComparison
 from clearspan.retrieval.hybrid import CombinedVectors
 from clearspan.retrieval.retrieval_set import is_of_dev_half
 from tests.retrieval.compared import QUERIES, TEXTS, comparison
 
 ABOUT = "a model"
+
+
+def of_words(scores: np.ndarray) -> tuple[Scores, BM25]:
+    """BM25 with these scores, (queries, texts): each text has a word of its own."""
+    rows, weights = np.arange(TEXTS, dtype=np.int32), np.ones(TEXTS, np.float32)
+    index = BM25({str(row): row for row in range(TEXTS)}, np.arange(TEXTS + 1), rows, weights, TEXTS)
+    return Scores(index, [[(int(row), float(each[row])) for row in np.flatnonzero(each)] for each in scores]), index
 
 
 @pytest.mark.guarantee("chosen-apart")
@@ -22,7 +29,7 @@ def test_a_weight_is_chosen_on_the_dev_queries() -> None:
     are_test = np.arange(QUERIES) < 20
     by_model, by_words = (np.where(are_test[:, None] == side, right, wrong) for side in (True, False))
     documents = np.eye(TEXTS, dtype=np.float32)
-    beside = CombinedVectors.of((by_model, documents), (csr_array(by_words), csr_array(documents)))
+    beside = CombinedVectors.of((by_model, documents), of_words(by_words))
     whole = comparison()
     found = whole.combined("trained", ABOUT, True, beside)
     assert found.weight is not None and found.weight < 0.5 and found.dev_mrr == 1
@@ -89,6 +96,6 @@ def test_a_system_of_questions_is_compared_by_the_weights_of_the_other_half() ->
     is_first = (np.arange(QUERIES) < 20)[:, None]
     by_model, by_words = np.where(is_first, right, wrong), np.where(is_first, wrong, right)
     documents, rows = np.eye(TEXTS, dtype=np.float32), np.arange(QUERIES)
-    beside = CombinedVectors.of((by_model, documents), (csr_array(by_words), csr_array(documents)))
+    beside = CombinedVectors.of((by_model, documents), of_words(by_words))
     crossed = comparison([(rows[20:], rows[:20]), (rows[:20], rows[20:])]).combined("trained", ABOUT, True, beside)
     assert crossed.dev_mrr == pytest.approx(crossed.reciprocal.mean()) and crossed.dev_mrr < 1

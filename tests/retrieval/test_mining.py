@@ -652,7 +652,7 @@ def test_a_search_for_no_queries_or_in_no_texts_finds_none() -> None:
     assert Nearest(vectors, np.array([], np.int64)).search(vectors[:2], barred, 3).indices.shape == (2, 0)
     assert Nearest(vectors, np.array([3])).search(vectors[:2], barred, 3).indices.tolist() == [[NONE], [3]]
     assert LexicalSearch(["Owls"]).search([], [], 3).indices.shape == (0, 3)
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="1 queries, and texts to leave out for 0"):
         LexicalSearch(["Owls"]).search(["owls"], [], 3)
 
 

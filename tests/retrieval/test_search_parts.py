@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from clearspan.retrieval import index
-from clearspan.retrieval.bm25 import FREQUENT, Scores
+from clearspan.retrieval.bm25 import BM25, FREQUENT, Scores
 from clearspan.retrieval.exact import _Scorer
 from clearspan.retrieval.texts import DOCUMENT, RowBlock
 from clearspan.retrieval.topk import TopK, _is_first
@@ -27,6 +27,13 @@ def lists() -> dict[int, tuple[np.ndarray, np.ndarray]]:
     return {**found, 9: (np.empty(0, np.int32), np.empty(0, np.float32))}
 
 
+def of_words() -> Scores:
+    found = [lists().get(word, lists()[9]) for word in range(10)]
+    rows, weights = (np.concatenate(each) for each in zip(*found, strict=True))
+    ends = np.cumsum([0, *(len(each) for each, _ in found)])
+    return Scores(BM25({str(word): word for word in range(10)}, ends, rows, weights, NUM_ROWS), WORDS)
+
+
 def by_loop(start: int, end: int, scales: np.ndarray) -> np.ndarray:
     scores = np.zeros((len(WORDS), NUM_ROWS))
     for query, words in enumerate(WORDS):
@@ -41,12 +48,26 @@ def by_loop(start: int, end: int, scales: np.ndarray) -> np.ndarray:
 def test_the_words_of_a_block_are_scored_as_row_by_row(start: int, end: int) -> None:
     assert FREQUENT == 16
     scales = np.array([1.0, 0.5, 2.0, 1.25])
-    scores = np.full((len(WORDS), end - start), 7.0, np.float32)
-    Scores(WORDS, lists(), NUM_ROWS).block(start, end).add(scores, slice(0, 4), scales)
-    np.testing.assert_allclose(scores, 7 + by_loop(start, end, scales), rtol=1e-6)
+    found = np.full((len(WORDS), end - start), 7.0, np.float32)
+    of_words().block(start, end).add(found, slice(0, 4), scales)
+    np.testing.assert_allclose(found, 7 + by_loop(start, end, scales), rtol=1e-6)
     some = np.zeros((2, end - start), np.float32)
-    Scores(WORDS, lists(), NUM_ROWS).block(start, end).add(some, slice(1, 3), scales[1:3])
+    of_words().block(start, end).add(some, slice(1, 3), scales[1:3])
     np.testing.assert_allclose(some, by_loop(start, end, scales)[1:3], rtol=1e-6)
+
+
+@pytest.mark.guarantee("exact-search")
+def test_the_score_of_a_pair_and_of_a_block_is_that_of_all_texts_to_the_last_digit() -> None:
+    texts = [f"owls {'hunt ' * (row % 5)} by night {row % 7} of {row % 11}" for row in range(3 * FREQUENT)]
+    scores = BM25.of(texts).scores(["owls hunt mice by night 3 of 4", "", "7 hunt 7 owls owls", "mice"])
+    of_all = scores.array()
+    queries, rows = np.divmod(np.arange(of_all.size), len(texts))
+    np.testing.assert_array_equal(scores.of_pairs(queries, rows).reshape(of_all.shape), of_all)
+    assert (of_all > 0).any(axis=1).tolist() == [True, False, True, False]
+    part = np.zeros((2, 9))
+    scores[np.array([2, 0])].block(20, 29).add(part, slice(None), np.ones(2))
+    np.testing.assert_array_equal(part, of_all[[2, 0], 20:29])
+    np.testing.assert_array_equal(scores[1:3].times(np.array([5, 0.5])).array(), [[0] * len(texts), of_all[2] / 2])
 
 
 class Products:
@@ -76,7 +97,7 @@ def test_each_allowed_row_of_a_block_is_scored_by_both_for_each_part_of_the_quer
     queries = generator.standard_normal((4, 6)).astype(np.float32)
     scorer = object.__new__(_Scorer)
     scorer._similarity = Products(name) if name else None  # type: ignore[assignment]
-    scorer._vectors, scorer._words = queries, Scores(WORDS, lists(), NUM_ROWS) if has_words else None
+    scorer._vectors, scorer._words = queries, of_words() if has_words else None
     scorer._scales, scorer._word_scales = np.array([1.0, 2.0, 3.0, 0.5]), np.array([0.5, 1.0, 4.0, 2.0])
     lengths = np.linalg.norm(rows, axis=1)
     block: Any = SimpleNamespace(start=start, num_rows=size, vectors=lambda: rows, lengths=lambda vectors: lengths)
