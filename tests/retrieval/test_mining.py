@@ -670,7 +670,11 @@ def test_of_many_texts_with_equal_scores_the_first_are_found(depth: int) -> None
 
 
 @pytest.mark.guarantee("mined-negatives")
-def test_the_words_of_a_pool_are_searched_and_few_of_many_are_the_best(records: list[dict[str, str]]) -> None:
+@pytest.mark.parametrize("max_rows", [7, 1 << 16])
+def test_the_words_of_a_pool_are_searched_and_few_of_many_are_the_best(
+    records: list[dict[str, str]], max_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearest, "MAX_ROWS", max_rows)
     texts = [row["text"] for row in records]
     pool = np.arange(0, 300, 2)
     found = LexicalSearch(texts, pool).search(["the of and", "qqq"], [np.array([4, 8]), np.array([0])], 5)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from clearspan.retrieval import index
+from clearspan.retrieval import bm25, index
 from clearspan.retrieval.bm25 import BM25, FREQUENT, Scores
 from clearspan.retrieval.exact import _Scorer
 from clearspan.retrieval.texts import DOCUMENT, RowBlock
@@ -57,10 +57,14 @@ def test_the_words_of_a_block_are_scored_as_row_by_row(start: int, end: int) -> 
 
 
 @pytest.mark.guarantee("exact-search")
-def test_the_score_of_a_pair_and_of_a_block_is_that_of_all_texts_to_the_last_digit() -> None:
+def test_the_score_of_a_pair_and_of_a_block_is_that_of_all_texts_to_the_last_digit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     texts = [f"owls {'hunt ' * (row % 5)} by night {row % 7} of {row % 11}" for row in range(3 * FREQUENT)]
     scores = BM25.of(texts).scores(["owls hunt mice by night 3 of 4", "", "7 hunt 7 owls owls", "mice"])
     of_all = scores.array()
+    monkeypatch.setattr(bm25, "MAX_ROWS", 7)
+    np.testing.assert_array_equal(scores.array(), of_all)
     queries, rows = np.divmod(np.arange(of_all.size), len(texts))
     np.testing.assert_array_equal(scores.of_pairs(queries, rows).reshape(of_all.shape), of_all)
     assert (of_all > 0).any(axis=1).tolist() == [True, False, True, False]
