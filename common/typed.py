@@ -45,6 +45,8 @@ EXPECTED = {
     "sequence_str": "a list",
 }
 """Type of an error of pydantic -> what the value must be, in words."""
+CHOICE = "choice"
+"""Type of our error for pydantic on a value that is not one of the choices."""
 INFINITE = {"less_than", "less_than_equal", "greater_than", "greater_than_equal"}
 MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
 """The smallest and the largest integer that arrays and files hold."""
@@ -105,7 +107,7 @@ def _adapter(hint: Any, exact: bool) -> "TypeAdapter[Any]":
 
 def _schema(hint: Any, exact: bool) -> Any:
     """Return the annotation with the conversions that strict pydantic lacks; a class is checked by `isinstance`."""
-    from pydantic import BeforeValidator, InstanceOf
+    from pydantic import BeforeValidator, InstanceOf, PlainValidator
 
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     within = functools.partial(_schema, exact=exact)
@@ -115,8 +117,10 @@ def _schema(hint: Any, exact: bool) -> Any:
         return functools.reduce(operator.or_, map(within, inner))
     if hint is float and exact:
         return Annotated[float, BeforeValidator(_float_alone)]
-    if hint in (int, float, str, bool, None, types.NoneType, Any, object) or origin is Literal:
+    if hint in (int, float, str, bool, None, types.NoneType, Any, object):
         return hint
+    if origin is Literal:
+        return Annotated[hint, PlainValidator(functools.partial(_one_of, inner))]
     kind = origin or hint
     if not isinstance(kind, type):
         return Any
@@ -131,6 +135,14 @@ def _schema(hint: Any, exact: bool) -> Any:
         read = _as_list if issubclass(kind, Sequence) else _listed
         return Annotated[list[within(inner[0])], BeforeValidator(read)]  # type: ignore[misc]
     return Annotated[kind, InstanceOf()]  # type: ignore[type-arg]
+
+
+def _one_of(choices: tuple[Any, ...], value: Any) -> Any:
+    from pydantic_core import PydanticCustomError
+
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        raise PydanticCustomError(CHOICE, "must be one of the choices", {"choices": choices})
+    return value
 
 
 def _float_alone(value: Any) -> Any:
@@ -180,8 +192,8 @@ def _mismatch(error: "ValidationError", value: Any) -> MismatchError:
     limits = [each for each in found if not each["type"].endswith(("_type", "_required", "_of"))]
     first, *others = limits or found
     place, item = _place(first["loc"], value)
-    if first["type"] == "literal_error":
-        return MismatchError(item, choices=_choices(first["ctx"]["expected"]), place=place)
+    if first["type"] == CHOICE:
+        return MismatchError(item, choices=first["ctx"]["choices"], place=place)
     expected = _expected(first)
     if not limits:
         same = [each for each in others if _place(each["loc"], value)[0] == place]
@@ -199,11 +211,6 @@ def _place(loc: Iterable[Any], value: Any) -> tuple[tuple[Any, ...], Any]:
             place.append(step)
             value = value[step]
     return tuple(place), value
-
-
-def _choices(expected: str) -> list[str]:
-    """Return the choices in pydantic's message on a Literal, e.g. `'gas', 'wood' or True`."""
-    return [each.strip("'") for each in expected.replace(" or ", ", ").split(", ")]
 
 
 def _expected(error: Mapping[str, Any]) -> str:
