@@ -1,7 +1,7 @@
 """Train a model on texts of your own, and choose the system that searches these texts best: `clearspan adapt`.
 
     texts ──> documents or pairs ──> DIR/texts ──> mine ──> train ──> DIR/run ──> judge ──> DIR/verdict.json
-             the best system: the trained model, a model as it is, BM25, or a model + BM25 ──> DIR/adapt.json
+             the best system: the trained model, a base model, BM25, or a model + BM25 ──> DIR/adapt.json
              the model of the best system ──> DIR/model ──> embed ──> DIR/vectors ──> DIR/search.json
 
 If the texts have titles, a title and its text are a training pair: the model learns to find the text by its title,
@@ -12,9 +12,9 @@ static encoder, which embeds a text as the mean of its tokens' vectors; it is tr
 
 A part of the texts is held out. One half of it picks the checkpoint (the model before training is a candidate, too) and
 the weight of each model when combined with BM25. The other half gives the verdict: its titles, or crops, must find
-their texts among all texts of the collection. The verdict compares BM25, the trained model, the given model as it is,
-and each of these models combined with BM25. `--queries FILE` adds your own questions; 50 questions or more decide the
-verdict.
+their texts among all texts of the collection. The verdict compares BM25, the trained model, the base model that was
+given, and each of these models combined with BM25. `--queries FILE` adds your own questions; 50 questions or more
+decide the verdict.
 
 DIR holds the best system, ready for use: `clearspan search DIR "..."` needs no other option.
 

@@ -57,7 +57,7 @@ class Judging(Command):
     trained: Annotated[Path, Flag("DIR")]
     """Folder of the model that was trained on the dataset."""
     untrained: Annotated[tuple[str, ...], Flag("NAME=DIR")] = ()
-    """Model to compare as it is, and its name; may be repeated."""
+    """Base model to compare, which needs no training here, and its name; may be repeated."""
     stemmer: Annotated[str | None, Flag("LANGUAGE", choices=STEMMERS)] = None
     """Language whose word endings BM25 ignores."""
     queries: Annotated[Path | None, Flag("FILE")] = None
@@ -76,7 +76,7 @@ class Judging(Command):
         """The models to compare: the trained model first, then the models that need no training."""
         named = [each.partition("=") for each in self.untrained]
         about = {UNTRAINED: "a static encoder before training"}
-        untrained = [Candidate(name, path, about.get(name, f"{name} as it is")) for name, _, path in named]
+        untrained = [Candidate(name, path, about.get(name, f"{name}, the base model")) for name, _, path in named]
         return [Candidate(TRAINED, str(self.trained), "trained on these texts", is_trained=True), *untrained]
 
     def run(self) -> Result:

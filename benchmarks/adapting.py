@@ -5,7 +5,7 @@
 
     each way (no model, static:MODEL, MODEL): clearspan adapt ──> its trained model ─┐
     its training again, with other seeds ────────────────────────> others ───────────┤
-    BM25, MODEL as it is, a static encoder before training ──────────────────────────┴──> ranks of the texts
+    BM25, the base model, a static encoder before training ──────────────────────────┴──> ranks of the texts
 
 A model's weight with BM25 is chosen for each number of texts by the held-out titles that pick checkpoints; figures
 are of the others: means over seeds, with the 95 % interval of a bootstrap over titles, paired between systems. The
@@ -13,7 +13,7 @@ seeds of a way share the texts, the negatives and the start. Prints the tables o
 
 With --data, prints the same for judged queries, which no training saw: BM25, and each model, with the first seed, alone
 and with BM25. Its weight there is the one that held-out titles choose among all texts of the input: judged queries
-choose nothing. Differences are from MODEL as it is, of the same queries. The work folder keeps every run: the same
+choose nothing. Differences are from the base model, of the same queries. The work folder keeps every run: the same
 command goes on after it was stopped.
 """
 
@@ -52,7 +52,7 @@ from clearspan.retrieval.retrieval_set import RetrievalSet
 
 WAYS = {"texts": "", "static": "static:{}", "model": "{}"}
 """Name of a way -> `--model`, with {} for the given one; "": without."""
-BM25, UNTRAINED, START = "BM25", "as it is", "before training"
+BM25, UNTRAINED, START = "BM25", "base model", "before training"
 TOKENS = 1024
 """Of a batch to embed, a CPU's caches."""
 FIRST = 42

@@ -164,18 +164,18 @@ def test_fewer_texts_are_ranked_by_no_more_titles_than_they_hold_texts_of(size: 
 def test_judged_queries_are_compared_with_the_untrained_model_alone_and_beside_bm25() -> None:
     """Of 400 queries, the trained model finds each that the untrained one finds, and others."""
     draws = np.random.default_rng(0).random(400)
-    shares = {"BM25": 0.2, "as it is": 0.3, "as it is + BM25": 0.4, "static": 0.5, "static + BM25": 0.45}
+    shares = {"BM25": 0.2, "base model": 0.3, "base model + BM25": 0.4, "static": 0.5, "static + BM25": 0.45}
     found = {name: {"cranfield": Examples.of("mean", draws < share)} for name, share in shares.items()}
     judged = adapting.judged_figures(found, {"static + BM25": 0.7})
     of_task = {name: system["tasks"]["cranfield"] for name, system in judged.items()}
     expected = 100 * (np.mean(draws < 0.45) - np.mean(draws < 0.4))
-    change = of_task["static + BM25"]["against"]["as it is + BM25"]
+    change = of_task["static + BM25"]["against"]["base model + BM25"]
     assert change["value"] == pytest.approx(expected) and 0 < change["low"] < expected < change["high"]
-    assert of_task["BM25"]["against"]["as it is"]["high"] < 0 and "as it is" not in of_task["as it is"]["against"]
+    assert of_task["BM25"]["against"]["base model"]["high"] < 0 and "base model" not in of_task["base model"]["against"]
     lines = adapting.judged_lines(judged)
     figure, both = 100 * np.mean(draws < 0.45), 100 * (np.mean(draws < 0.45) - np.mean(draws < 0.3))
     assert any(line.startswith(f"| static + BM25 (w 0.7) | {figure:.2f}, {both:+.1f} [") for line in lines)
-    assert lines[-1].startswith(f"| static + BM25 against as it is + BM25 | {expected:+.1f} [") and len(lines) == 8
+    assert lines[-1].startswith(f"| static + BM25 against base model + BM25 | {expected:+.1f} [") and len(lines) == 8
     without = {name: tasks for name, tasks in found.items() if name in ("BM25", "static")}
     assert len(adapting.judged_lines(adapting.judged_figures(without, {}))) == 4
 

@@ -14,7 +14,7 @@ from clearspan.eval.verdict import Example, Gain, System, Verdict
 GAINS = Gain(12.83, 10.5, 15.1), Gain(8.0, 6.2, 9.9)
 SYSTEMS = (
     System("trained + BM25", "trained on these texts, with BM25", True, 0.8, 84.83, 82.0, 87.1, GAINS[0]),
-    System("all-MiniLM-L6-v2 + BM25", "all-MiniLM-L6-v2 as it is, with BM25", False, 0.7, 80.0, 77.5, 82.4, GAINS[1]),
+    System("all-MiniLM-L6-v2 + BM25", "the base model, with BM25", False, 0.7, 80.0, 77.5, 82.4, GAINS[1]),
     System("BM25", "the words that query and text share", False, None, 72.0, 69.1, 74.8),
 )
 BETTER = Verdict(
@@ -142,7 +142,7 @@ def test_hostile_texts_stay_text(tmp_path: Path) -> None:
     assert "<script" not in source and source.count("&lt;script&gt;") == 3
     name = '<script>alert(1)</script> | "owl" & co'
     systems = [
-        dataclasses.replace(each, name=each.name.replace("all-MiniLM-L6-v2", name), about=f"{name} as it is")
+        dataclasses.replace(each, name=each.name.replace("all-MiniLM-L6-v2", name), about=f"{name}, the base model")
         for each in BETTER.systems
     ]
     named = dataclasses.replace(BETTER, systems=tuple(systems), best_untrained=f"{name} + BM25")
