@@ -9,9 +9,9 @@ from clearspan.eval.models.load import load_model as load_model
 from clearspan.eval.run import evaluate as evaluate
 from clearspan.pipelines.api import make_dataset as make_dataset
 from clearspan.pipelines.api import make_tokenizer as make_tokenizer
-from clearspan.retrieval.api import open_collection as open_collection
-from clearspan.retrieval.api import search as search
+from clearspan.retrieval.collection import open_collection as open_collection
 from clearspan.retrieval.mining.mine_command import mine_negatives as mine_negatives
+from clearspan.retrieval.search_command import search as search
 from clearspan.shards import Dataset as Dataset
 from clearspan.shards import verify as verify
 from clearspan.shards.as_webdataset import webdataset_pipeline as webdataset_pipeline

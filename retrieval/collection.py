@@ -1,7 +1,7 @@
 """Collections to search: vectors, the model that made them, and BM25 over the texts; opened once, searched many times.
 
     write_collection(folder, settings)      search.json: where vectors and model are, by paths relative to the folder
-    Collection.open(folder)                 a folder with search.json, or a dataset that `embed` made
+    open_collection(folder)                 a folder with search.json, or a dataset that `embed` made
         .search("How do owls hunt?", 5)     -> its hits, best first; for several queries, the hits of each
 
 The model and the index of words are loaded by the first search that needs them and stay loaded. One search runs at a
@@ -121,10 +121,10 @@ def _from_folder(folder: str, path: str) -> str:
 
 
 class Collection:
-    """Texts to search, of one or several collections. Create it with `Collection.open`, or `clearspan.open_collection`.
+    """Texts to search, of one or several collections. Create it with `open_collection`.
 
     Attributes:
-        folder: the folder of the first collection, as the caller of `open` wrote it.
+        folder: the folder of the first collection, as the caller of `open_collection` wrote it.
         folders: the folders of all collections, which are searched together.
         model: the folder of the model that made the vectors; None if it is not known, so that only BM25 can search.
         weight: default weight of the model's scores in a search, 0 to 1; BM25 has the weight 1 - `weight`.
@@ -148,60 +148,6 @@ class Collection:
         self.texts = texts
         self._device = device
         self._lock = threading.Lock()
-
-    @classmethod
-    @checked
-    def open(
-        cls,
-        folder: str | Path,
-        model: str | Path | None = None,
-        *,
-        also: Sequence[str | Path] = (),
-        stemmer: str | None = None,
-        device: str = AUTO,
-        keep: bool = True,
-        quiet: bool = True,
-    ) -> "Collection":
-        """Open a collection to search it many times. This reads only manifests; searches read the vectors and texts.
-
-        Args:
-            folder: a dataset that `embed` made, or a folder with search.json, such as the output of `adapt`.
-            model: the folder of the model that made the vectors; None: the model that search.json of the first
-                collection names, or else of the next one that names a model.
-            also: folders of further collections, with vectors of the same model, that are searched together with the
-                first as if they were one.
-            stemmer: language whose word endings BM25 ignores, such as german; None: the language that search.json of
-                the first collection names; if it names none, BM25 compares whole words.
-            device: cpu, cuda, cuda:1, ...; auto: cpu if the model is static or there is no GPU, otherwise cuda.
-            keep: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory;
-                otherwise each search reads them again.
-            quiet: show no progress bars.
-
-        Raises:
-            UsageError: an argument cannot be used.
-            PipelineError: a folder is not a collection, or a search.json is damaged.
-            ManifestError: a dataset is missing or damaged.
-        """
-        folders = [str(folder), *map(str, also)]
-        all_settings = [read_settings(name) for name in folders]
-        places = [_place(settings.vectors) for settings in all_settings]
-        if twice := [name for name, place in zip(folders, places, strict=True) if places.count(place) > 1]:
-            raise UsageError(f"{twice[-1]}: is given twice: name each collection once")
-        datasets = [_vectors_of(settings) for settings in all_settings]
-        first = all_settings[0]
-        chosen = (str(each) for each in (model, *(settings.model for settings in all_settings)) if each is not None)
-        try:
-            check_device(device)
-            words = Words(first.stemmer if stemmer is None else stemmer)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        weight = 1.0 if first.weight is None else float(first.weight)
-        id_fields = [
-            settings.id_field or id_field(options_of(dataset).get("keep_fields") or ())
-            for settings, dataset in zip(all_settings, datasets, strict=True)
-        ]
-        texts = Texts(datasets, folders, id_fields, keep, quiet)
-        return cls(texts, next(chosen, None), weight, words, device, first.prompt_name)
 
     @property
     def num_texts(self) -> int:
@@ -260,7 +206,7 @@ class Collection:
         top: int = 10,
         *,
         weight: float | None = None,
-        where: str | None = None,
+        where: str | Condition | None = None,
         prompt_name: str | None = None,
     ) -> list[Hit]: ...
 
@@ -271,7 +217,7 @@ class Collection:
         top: int = 10,
         *,
         weight: float | None = None,
-        where: str | None = None,
+        where: str | Condition | None = None,
         prompt_name: str | None = None,
     ) -> list[list[Hit]]: ...
 
@@ -282,7 +228,7 @@ class Collection:
         top: int = 10,
         *,
         weight: float | None = None,
-        where: str | None = None,
+        where: str | Condition | None = None,
         prompt_name: str | None = None,
     ) -> list[Hit] | list[list[Hit]]:
         """Return the `top` best texts for a query, best first. If documents are cut into chunks, return documents.
@@ -298,8 +244,8 @@ class Collection:
             top: the maximum number of texts for each query.
             weight: weight of the model's scores, 0 to 1; BM25 has the weight 1 - `weight`. None: the collection's
                 weight. If it is 0, no model is loaded.
-            where: a condition on the stored fields, such as "year > 2020 and lang = 'de'". Only texts that fulfill it
-                are returned; it does not change their scores. None: all texts.
+            where: a condition on the stored fields, such as "year > 2020 and lang = 'de'", as a text or parsed. Only
+                texts that fulfill it are returned; it does not change their scores. None: all texts.
             prompt_name: name of the model's prompt to put before each query, or `none` for no prompt; None: the prompt
                 that search.json names, or if it names none, the model's prompt for queries.
 
@@ -418,6 +364,62 @@ class Collection:
         if not np.isfinite(vectors).all():
             raise PipelineError(f"`model` {self.model}: the vector of a query is not finite")
         return vectors, self._encoder.similarity_name
+
+
+@checked
+def open_collection(
+    folder: str | Path,
+    model: str | Path | None = None,
+    *,
+    also: Sequence[str | Path] = (),
+    stemmer: str | None = None,
+    device: str = AUTO,
+    keep: bool = True,
+    quiet: bool = True,
+) -> Collection:
+    """Open a collection to search it many times: `open_collection("data/vectors", model).search("How do owls hunt?")`.
+
+    This reads only manifests; searches read the vectors and texts.
+
+    Args:
+        folder: a dataset that `make_dataset("embed", ...)` made, or a folder with search.json, such as the output of
+            `adapt`.
+        model: the folder of the model that made the vectors; None: the model that search.json of the first collection
+            names, or else of the next one that names a model.
+        also: folders of further collections, with vectors of the same model, that are searched together with the first
+            as if they were one.
+        stemmer: language whose word endings BM25 ignores, such as `german`; None: the language that search.json of the
+            first collection names; if it names none, BM25 compares whole words.
+        device: cpu, cuda, cuda:1, ...; auto: cpu if the model is static or there is no GPU, otherwise cuda.
+        keep: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory.
+            Otherwise each search reads them again.
+        quiet: show no progress bars.
+
+    Raises:
+        UsageError: an argument cannot be used.
+        PipelineError: a folder is not a collection, or a search.json is damaged.
+        ManifestError: a dataset is missing or damaged.
+    """
+    folders = [str(folder), *map(str, also)]
+    all_settings = [read_settings(name) for name in folders]
+    places = [_place(settings.vectors) for settings in all_settings]
+    if twice := [name for name, place in zip(folders, places, strict=True) if places.count(place) > 1]:
+        raise UsageError(f"{twice[-1]}: is given twice: name each collection once")
+    datasets = [_vectors_of(settings) for settings in all_settings]
+    first = all_settings[0]
+    chosen = (str(each) for each in (model, *(settings.model for settings in all_settings)) if each is not None)
+    try:
+        check_device(device)
+        words = Words(first.stemmer if stemmer is None else stemmer)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    weight = 1.0 if first.weight is None else float(first.weight)
+    id_fields = [
+        settings.id_field or id_field(options_of(dataset).get("keep_fields") or ())
+        for settings, dataset in zip(all_settings, datasets, strict=True)
+    ]
+    texts = Texts(datasets, folders, id_fields, keep, quiet)
+    return Collection(texts, next(chosen, None), weight, words, device, first.prompt_name)
 
 
 def _place(path: str) -> str:

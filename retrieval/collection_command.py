@@ -6,7 +6,7 @@ from typing import Annotated
 from clearspan.common.compute import AUTO, Device, check_device
 from clearspan.common.model_forms import check_folder
 from clearspan.common.options import Flag, Quiet
-from clearspan.retrieval.collection import Collection
+from clearspan.retrieval.collection import Collection, open_collection
 from clearspan.retrieval.stemming import STEMMERS
 from clearspan.shards.command import StoreCommand
 
@@ -47,7 +47,7 @@ class CollectionCommand(StoreCommand):
         Raises:
             UsageError, PipelineError, ManifestError: an option, the model or a dataset cannot be used.
         """
-        return Collection.open(
+        return open_collection(
             self.folder,
             self.model,
             also=self.also,

@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, overload
 
 from annotated_types import Ge, Le
 
@@ -22,7 +22,8 @@ from clearspan.common.compute import Compute
 from clearspan.common.encoder.prompts import QUERY, Prompts, quoted_prompt
 from clearspan.common.options import Flag, Json
 from clearspan.common.queries import Query, read_queries
-from clearspan.common.terminal import as_printed, warn
+from clearspan.common.terminal import UsageError, as_printed, warn
+from clearspan.common.typed import checked
 from clearspan.retrieval.answers import Answers
 from clearspan.retrieval.collection import Collection, check_queries
 from clearspan.retrieval.collection_command import CollectionCommand
@@ -218,6 +219,83 @@ class SearchResults(Result):
 
 def _short(value: Any) -> str:
     return terminal.shortened(str(value), 60)
+
+
+@overload
+def search(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
+    vectors: str | Path,
+    queries: str,
+    model: str | Path,
+    *,
+    top: int = 10,
+    prompt_name: str | None = None,
+    index: str | None = None,
+    hybrid: float | bool | None = False,
+    where: str | None = None,
+    device: str = "auto",
+) -> list[Hit]: ...
+
+
+@overload
+def search(
+    vectors: str | Path,
+    queries: Sequence[str],
+    model: str | Path,
+    *,
+    top: int = 10,
+    prompt_name: str | None = None,
+    index: str | None = None,
+    hybrid: float | bool | None = False,
+    where: str | None = None,
+    device: str = "auto",
+) -> list[list[Hit]]: ...
+
+
+@checked
+def search(
+    vectors: str | Path,
+    queries: str | Sequence[str],
+    model: str | Path,
+    *,
+    top: int = 10,
+    prompt_name: str | None = None,
+    index: str | None = None,
+    hybrid: float | bool | None = False,
+    where: str | None = None,
+    device: str = "auto",
+) -> list[Hit] | list[list[Hit]]:
+    """Find the texts of a dataset that are nearest to a query; return its hits, best first.
+
+    Args:
+        vectors: a dataset that `make_dataset("embed", ...)` made, or a folder that `adapt` made.
+        queries: a text, or several; for a sequence of texts, also of one, return a list of hits for each.
+        model: the folder of the model that made the vectors.
+        top: number of hits for each query.
+        prompt_name: name of the model's prompt to put before each query, or `none`; None: the query prompt.
+        index: `faiss` for an approximate index, built on first use; None for exact search.
+        hybrid: weight of the model's scores, from 0 to 1, in a combination with BM25 scores, for which the dataset must
+            store the texts; True for 0.7. If it is None or False, only the model's scores count, except in a folder
+            that `adapt` made: there, the weight that `adapt` wrote is used.
+        where: a condition on the fields stored with the vectors, such as "year > 2020 and lang = 'de'"; texts that do
+            not fulfill it are left out.
+        device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
+
+    Raises:
+        UsageError: an option cannot work.
+        PipelineError: the dataset holds no vectors, a different model made them, or BM25 is to be used (`hybrid`) and
+            the dataset does not store the texts.
+        ManifestError, ShardError: the dataset is missing or damaged.
+    """
+    texts = (queries,) if isinstance(queries, str) else tuple(queries)
+    weight = None if hybrid is None or hybrid is False else HYBRID_WEIGHT if hybrid is True else hybrid
+    given: dict[str, Any] = {"top": top, "prompt_name": prompt_name, "index": index, "hybrid": weight, "device": device}
+    given["where"] = where
+    try:
+        options = Search(folder=str(vectors), model=str(model), query=texts, quiet=True, **given)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    hits = options.run().hits
+    return hits[0] if isinstance(queries, str) else hits
 
 
 main = Search.main

@@ -19,12 +19,13 @@ from clearspan.common.field_names import IDS, LINKS, TITLES
 from clearspan.common.model_folder import model_name
 from clearspan.common.parsing import finite_number, whole_number
 from clearspan.common.progress import counted
+from clearspan.common.terminal import UsageError
 from clearspan.retrieval.collection import NAME as SETTINGS
 from clearspan.retrieval.collection import Collection
 from clearspan.retrieval.hits import Hit
 from clearspan.retrieval.hybrid import HYBRID_WEIGHT
 from clearspan.retrieval.stemming import WordFunction
-from clearspan.retrieval.where import quoted_name
+from clearspan.retrieval.where import Condition, ConditionError, quoted_name
 from clearspan.serve.passages import content_words, marked_spans, passage
 from clearspan.shards import storage
 
@@ -176,10 +177,13 @@ class SideBySide:
             ManifestError, ShardError, OSError: the collection is damaged.
         """
         words, results = content_words(request.q, self.collection.words), []
+        try:
+            where = Condition.parse(request.where) if request.where else None
+        except ConditionError as error:
+            raise UsageError(f"`where`: {error}") from None
         began = time.perf_counter()
         with self._lock:
             for key, name, weight in self.systems(request.weight):
-                where = request.where or None
                 hits = self.collection.search(request.q, request.top, weight=weight, where=where)
                 results.append((key, name, weight, hits))
             self.num_searches += 1

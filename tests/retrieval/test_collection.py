@@ -12,9 +12,9 @@ from clearspan.common.errors import PipelineError
 from clearspan.common.sealed import seal
 from clearspan.retrieval.collection import (
     NAME,
-    Collection,
     SearchSettings,
     check_queries,
+    open_collection,
     read_settings,
     write_collection,
 )
@@ -36,15 +36,15 @@ def made(direct: Command, encoder: Path, tmp_path: Path) -> Path:
 def test_a_folder_names_its_vectors_model_and_weight(made: Path, encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "adapted").mkdir()
     write_collection(tmp_path / "adapted", SearchSettings(str(made), str(encoder), 0.5))
-    collection = Collection.open(tmp_path / "adapted")
+    collection = open_collection(tmp_path / "adapted")
     assert collection.weight == 0.5 and collection.has_texts and collection.num_texts == 3
     (hits,) = collection.search([TEXTS[0]], 2)
     assert hits[0].text == TEXTS[0] and hits[0].collection == str(tmp_path / "adapted") and len(hits) == 2
-    assert Collection.open(made, encoder).search([TEXTS[0]], 2, weight=0.5)[0][0].score == hits[0].score
+    assert open_collection(made, encoder).search([TEXTS[0]], 2, weight=0.5)[0][0].score == hits[0].score
 
 
 def test_a_query_gives_its_hits_and_a_list_of_queries_a_list_of_them(made: Path, encoder: Path) -> None:
-    collection = Collection.open(made, encoder)
+    collection = open_collection(made, encoder)
     for search in (collection.search, lambda queries, top: clearspan.search(made, queries, encoder, top=top)):
         hits = search(TEXTS[0], 2)
         assert [type(hit) for hit in hits] == [Hit, Hit] and hits[0].text == TEXTS[0]
@@ -63,7 +63,7 @@ def test_vectors_keep_the_record_of_their_pooling_and_are_searched_by_it(
     words = ["--input", tmp_path / "lines.txt", "--text-per", "line", "--model", bert, "--keep-text"]
     assert direct("embed", *words, "--pooling", pooling).code == 0
     assert Manifest.load(str(tmp_path / "out")).fingerprint["options"]["pooling"] == record
-    (hits,) = Collection.open(tmp_path / "out", bert).search([TEXTS[0]], 3)
+    (hits,) = open_collection(tmp_path / "out", bert).search([TEXTS[0]], 3)
     assert hits[0].text == TEXTS[0] and hits[0].score == pytest.approx(1, abs=1e-5)
 
 
@@ -72,7 +72,7 @@ def test_the_prompt_that_a_folder_names_is_before_each_query(
     made: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_collection(tmp_path, SearchSettings(str(made), str(encoder), prompt_name="passage"))
-    collection = Collection.open(tmp_path)
+    collection = open_collection(tmp_path)
     scores = [collection.search("owl", 1, prompt_name=name)[0].score for name in (None, "passage", "query")]
     assert scores[0] == scores[1] != scores[2]
     assert command(["search", str(tmp_path), "owl", "--json"]) == 0
@@ -85,7 +85,7 @@ def test_the_prompt_that_a_folder_names_is_before_each_query(
 @pytest.mark.guarantee("prompts-of-a-side")
 def test_the_model_gets_each_query_as_it_was_asked(made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that tells case, accents or spaces apart embeds a document in the same way."""
-    collection = Collection.open(made, encoder)
+    collection = open_collection(made, encoder)
     asked: list[tuple[list[str], str | None]] = []
     encode = type(collection._encoder).encode_query
 
@@ -103,20 +103,20 @@ def test_the_model_gets_each_query_as_it_was_asked(made: Path, encoder: Path, mo
 def test_a_damaged_search_json_is_refused_in_one_line(made: Path, tmp_path: Path, damage: str) -> None:
     (tmp_path / NAME).write_text(damage)
     with pytest.raises(PipelineError, match=r"search\.json: damaged .*: make the collection again") as raised:
-        Collection.open(tmp_path)
+        open_collection(tmp_path)
     assert "\n" not in str(raised.value)
 
 
 def test_a_dataset_without_a_named_model_says_so(made: Path) -> None:
     with pytest.raises(PipelineError, match="names no model: pass `model` DIR"):
-        Collection.open(made).search(["owl"])
+        open_collection(made).search(["owl"])
 
 
 def test_a_model_that_is_gone_is_named(made: Path, encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "adapted").mkdir()
     write_collection(tmp_path / "adapted", SearchSettings(str(made), str(tmp_path / "gone"), 0.5))
     with pytest.raises(PipelineError, match=r"`model` .*gone: no such folder"):
-        Collection.open(tmp_path / "adapted").search("owl")
+        open_collection(tmp_path / "adapted").search("owl")
     with pytest.raises(ValueError, match="weight must be at most 1"):
         write_collection(tmp_path / "adapted", SearchSettings(str(made), str(encoder), 1.5))
 
@@ -145,7 +145,7 @@ def test_the_id_that_hits_show_is_the_one_that_queries_name(
     words = ["--input", tmp_path / "rows.jsonl", "--model", encoder, "--keep-text", "--keep-fields", fields]
     assert direct("embed", *words).code == 0
     write_collection(tmp_path, SearchSettings(str(tmp_path / "out"), str(encoder), 0.5, id_field=id_field))
-    hits = [hits[0] for hits in Collection.open(tmp_path).search(TEXTS, 1)]
+    hits = [hits[0] for hits in open_collection(tmp_path).search(TEXTS, 1)]
     assert [hit.name for hit in hits] == (names or [str(hit.id) for hit in hits])
     asked = [{"query": text, "id": hit.name} for text, hit in zip(TEXTS, hits, strict=True)]
     (tmp_path / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in asked))

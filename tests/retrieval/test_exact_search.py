@@ -28,7 +28,7 @@ from clearspan.common.terminal import UsageError
 from clearspan.pipelines.__main__ import main
 from clearspan.retrieval import exact, texts
 from clearspan.retrieval.bm25 import BM25
-from clearspan.retrieval.collection import Collection
+from clearspan.retrieval.collection import open_collection
 from clearspan.retrieval.stemming import PLAIN, STEMMERS, Words
 from clearspan.retrieval.where import Condition, ConditionError, quoted_name
 from clearspan.shards import Dataset, vectors
@@ -186,7 +186,7 @@ def test_the_hits_are_those_of_scoring_every_text(embedded: Make, model: Path, d
     found = collection.search(QUERIES, TOP, weight=weight)
     check(found, everything([made], model, weight), [made])
     assert collection.search(QUERIES, TOP, weight=weight) == found
-    assert Collection.open(made, model, keep=False).search(QUERIES, TOP, weight=weight) == found
+    assert open_collection(made, model, keep=False).search(QUERIES, TOP, weight=weight) == found
 
 
 @pytest.mark.guarantee("exact-search")
@@ -311,7 +311,7 @@ def test_a_title_that_is_embedded_counts_for_bm25(model: Path, tmp_path: Path) -
 def test_the_model_chooses_the_similarity(embedded: Make, model: Path, measure: str) -> None:
     """Of distances, mean and deviation come from a pass over all vectors."""
     made = embedded("lines")
-    collection = Collection.open(made, model)
+    collection = open_collection(made, model)
     encoder = collection._encoder
     encoder.similarity_name = measure
     rows = np.array([row["vector"] for row in table_of([made])])
@@ -345,9 +345,9 @@ def test_the_cosine_of_very_long_vectors_is_that_of_their_directions(
     save_file({name: values * np.float32(1e20) for name, values in table.items()}, weights)
     given = ["--input", str(made.parent / "in-*.jsonl"), "--output", str(tmp_path / "out"), "--model", str(long)]
     assert exit_code(main, "embed", *given, "--keep-text", "--quiet") == 0
-    expected = Collection.open(made, model).search(QUERIES[:3], TOP, weight=weight)
+    expected = open_collection(made, model).search(QUERIES[:3], TOP, weight=weight)
     for hits, usual in zip(
-        Collection.open(tmp_path / "out", long).search(QUERIES[:3], TOP, weight=weight), expected, strict=True
+        open_collection(tmp_path / "out", long).search(QUERIES[:3], TOP, weight=weight), expected, strict=True
     ):
         assert [hit.id for hit in hits] == [hit.id for hit in usual]
         np.testing.assert_allclose([hit.score for hit in hits], [hit.score for hit in usual], atol=1e-5)

@@ -23,7 +23,7 @@ from starlette.datastructures import Headers
 
 import clearspan
 from clearspan.common.errors import PipelineError
-from clearspan.retrieval.collection import Collection, SearchSettings, write_collection
+from clearspan.retrieval.collection import SearchSettings, open_collection, write_collection
 from clearspan.retrieval.hits import Hit
 from clearspan.retrieval.hybrid import HYBRID_WEIGHT
 from clearspan.retrieval.where import Condition
@@ -65,7 +65,7 @@ def found(answer: dict[str, Any]) -> dict[str, list[tuple[int, float]]]:
 @pytest.mark.slow
 def test_the_hits_are_those_of_search_also_of_many_at_once(made: Path, encoder: Path) -> None:
     weights = {"model": 1.0, "both": 0.3, "bm25": 0.0}
-    collection = Collection.open(made, encoder)
+    collection = open_collection(made, encoder)
     expected = {
         query: {
             key: [(hit.id, hit.score) for hit in collection.search(query, 7, weight=weight)]
@@ -81,7 +81,7 @@ def test_the_hits_are_those_of_search_also_of_many_at_once(made: Path, encoder: 
             expected[query]["both"],
         ]
     asked = QUERIES * 4
-    with served(Collection.open(made, encoder), 0.3) as site, ThreadPoolExecutor(8) as threads:
+    with served(open_collection(made, encoder), 0.3) as site, ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda query: site.search(query, top=7).json, asked))
         other = site.search(QUERIES[0], top=7, weight="0.9").json
     assert [found(answer) for answer in answers] == [expected[query] for query in asked]
