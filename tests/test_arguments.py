@@ -98,20 +98,20 @@ def test_every_public_function_is_tried() -> None:
 @pytest.mark.parametrize("value", [b"3", object(), np.zeros(3), {1, 2}])
 def test_a_recipe_takes_no_other_value_of_python(value: object) -> None:
     for given in ({"training.max_steps": value}, {"training": {"max_steps": value}}):
-        with pytest.raises(UsageError, match=r"^training\.max_steps must be True or False or an integer or "):
+        with pytest.raises(UsageError, match=r"^training\.max_steps must be True or False or an integer or"):
             clearspan.load_recipe("demo", given)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"optimizer.eps": math.nan}, "optimizer.eps must be finite, not nan"),
-        ({"optimizer.betas": [0.9, np.float32("inf")]}, "optimizer.betas.1 must be finite, not inf"),
-        ({"optimizer": {"options": {"eps": -math.inf}}}, "optimizer.options.eps must be finite, not -inf"),
+        ({"optimizer.eps": math.nan}, "optimizer.eps must be finite"),
+        ({"optimizer.betas": [0.9, np.float32("inf")]}, "optimizer.betas.1 must be finite"),
+        ({"optimizer": {"options": {"eps": -math.inf}}}, "optimizer.options.eps must be finite"),
         ({"optimizer.options": {datetime.date(2024, 1, 1): 3}}, "optimizer.options: the key 2024-01-01 must be"),
         ({"model.config": {"a": {b"b": 2}}}, "model.config.a: the key b'b' must be a text"),
-        ({"training.max_steps": 10**20}, "training.max_steps must be at most 9,223,372,036,854,775,807, not 1000"),
-        ({"training.max_steps": 10**400}, "training.max_steps must be at most 9,223,372,036,854,775,807, not 1000"),
+        ({"training.max_steps": 10**20}, "training.max_steps must be at most 9,223,372,036,854,775,807"),
+        ({"training.max_steps": 10**400}, "training.max_steps must be at most 9,223,372,036,854,775,807"),
         ({"training.max_steps": 10**5000}, "training.max_steps: Exceeds the limit (4300 digits)"),
     ],
 )

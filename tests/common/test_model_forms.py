@@ -48,9 +48,9 @@ def test_a_form_that_the_command_does_not_take_is_led_out_of(
 @pytest.mark.parametrize(
     ("spec", "taken", "said"),
     [
-        ("", "", "names no folder: write DIR, the folder of a model"),
-        ("static: ", "", "names no folder: write DIR, the folder of a model"),
-        ("static: ", STATIC, "names no folder: write static:DIR, the folder of a model"),
+        ("", "", "names no folder: write DIR"),
+        ("static: ", "", "names no folder: write DIR"),
+        ("static: ", STATIC, "names no folder: write static:DIR"),
         ("static:DIR", HYBRID, "clearspan distill --model DIR --output NEW"),
         ("hybrid:static:DIR", HYBRID, "clearspan distill --model DIR --output NEW"),
         ("hybrid:DIR", STATIC, "name DIR alone"),

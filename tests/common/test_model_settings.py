@@ -39,13 +39,13 @@ def test_all_modules_are_read_in_their_order(put: Callable[..., Path], tmp_path:
 @pytest.mark.parametrize(
     ("modules", "named"),
     [
-        ({"modules": [WORDS]}, "holds a dict, expected a list"),
+        ({"modules": [WORDS]}, "holds a dict"),
         ([], LISTED),
         (["sentence_transformers.models.Transformer"], LISTED),
         ([WORDS, ["1_Pooling"]], LISTED),
         *(([WORDS, {key: MEAN[key] for key in MEAN if key != missing}], LISTED) for missing in MEAN),
         *(([WORDS, {**MEAN, key: 7}], STRINGS) for key in MEAN),
-        ([WORDS, {**MEAN, "type": "owls.Pooling"}], r"the module 'owls\.Pooling' is not part of sentence-transformers"),
+        ([WORDS, {**MEAN, "type": "owls.Pooling"}], r"'owls\.Pooling' is not part"),
         ([{**WORDS, "type": "sentence_transformers_owls.Transformer"}], "other code is never run"),
         ([{**WORDS, "type": "owls.sentence_transformers.Transformer"}, MEAN], "other code is never run"),
         ([WORDS, MEAN, {**MEAN, "type": ""}], "the module '' is not part"),
@@ -67,10 +67,10 @@ def test_a_list_of_modules_that_names_anything_else_is_refused_wherever_it_does(
 @pytest.mark.parametrize(
     ("kind", "files", "named"),
     [
-        ("Router", {}, "the module Router is not supported"),
-        ("Asym", {}, "the module Asym is not supported"),
+        ("Router", {}, "Router is not supported"),
+        ("Asym", {}, "Asym is not supported"),
         ("Transformer", {}, "2: no config.json here"),
-        ("Transformer", {"2/config.json": {"model_type": "owls"}}, "'owls' is unknown to transformers .*is never run"),
+        ("Transformer", {"2/config.json": {"model_type": "owls"}}, "'owls' is unknown"),
         ("Transformer", {"2/config.json": {"model_type": "bert"}}, "2: no tokenizer here"),
         ("StaticEmbedding", {}, "2: no tokenizer here"),
         ("StaticEmbedding", {"2/config.json": {}}, "2: no tokenizer here"),
@@ -108,15 +108,15 @@ def test_settings_that_the_library_reads_as_they_are_meant_pass(put: Callable[..
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        (["bert"], "config.json: holds a list, expected a dict"),
+        (["bert"], "config.json: holds a list"),
         (
             {"model_type": "owls", "auto_map": {"AutoModel": "owls.Owls"}},
             "model_type 'owls' is unknown to transformers",
         ),
-        ({"model_type": ["bert"]}, r"model_type \['bert'\] is unknown .*code that comes with a model is never run"),
+        ({"model_type": ["bert"]}, r"model_type \['bert'\] is unknown"),
         (
             {"model_type": "owls", "architectures": ["OwlModel"], "auto_map": {"AutoModel": "owls.OwlModel"}},
-            "code that comes with a model is never run",
+            "code .* is never run",
         ),
         ({"model_type": "BERT"}, "model_type 'BERT' is unknown to transformers"),
         ({"model_type": ""}, "model_type '' is unknown to transformers"),

@@ -49,11 +49,11 @@ def test_a_subclass_is_loaded_from_the_working_folder(own_module: Callable[[str]
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("class Owl(Bird):\n    name = 'owl'\n", "not a bird: it lacks sing (see tests.common.test_plugins.Bird)"),
-        ("class Owl(Bird):\n    def sing(self): ...\n", "not a bird: it lacks name (see"),
-        ("class Owl(Bird): ...\n", "it lacks sing, name (see"),
-        ("class Owl: ...\n", "Owl, not a bird (a subclass of tests.common.test_plugins.Bird)"),
-        ("Owl = 3\n", "an object of type int, not a bird"),
+        ("class Owl(Bird):\n    name = 'owl'\n", "lacks sing (see tests.common.test_plugins.Bird)"),
+        ("class Owl(Bird):\n    def sing(self): ...\n", "lacks name (see"),
+        ("class Owl(Bird): ...\n", "lacks sing, name (see"),
+        ("class Owl: ...\n", "a subclass of tests.common.test_plugins.Bird"),
+        ("Owl = 3\n", "an object of type int"),
         ("class Owls: ...\n", "has no 'Owl'; did you mean 'Owls'?"),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_property_is_not_run_to_see_that_it_is_there(own_module: Callable[[str
 
 @pytest.mark.guarantee("own-parts")
 def test_a_module_that_is_not_there_is_told_from_one_that_fails(own_module: Callable[[str], str]) -> None:
-    with pytest.raises(plugins.PluginError, match="no_such:Owl: there is no module no_such, installed or in /"):
+    with pytest.raises(plugins.PluginError, match="no_such:Owl: there is no module no_such"):
         plugins.resolve("no_such:Owl")
     for source, message in [
         ("import no_such\n", "ModuleNotFoundError: No module named 'no_such'"),

@@ -86,7 +86,7 @@ def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "owls").mkdir()
     monkeypatch.chdir(tmp_path / "owls")
     (tmp_path / "owls").rmdir()
-    with pytest.raises(FileNotFoundError, match="the working folder has been deleted: change to another folder"):
+    with pytest.raises(FileNotFoundError, match=r"working folder .*deleted"):
         exclude_working_folder({})
 
 

@@ -87,8 +87,8 @@ def test_a_task_without_its_data_is_skipped(haiku: str) -> None:
             "class Haiku:\n    name = 'haiku'\n    def __init__(self, data): ...\n",
             "it lacks files, score",
         ),
-        ("class Haiku: ...\n", "raised TypeError: .* when called with the data folder"),
-        ("Haiku = 'a poem'\n", "an object of type str, not a class that implements"),
+        ("class Haiku: ...\n", "raised TypeError: "),
+        ("Haiku = 'a poem'\n", "an object of type str"),
         ("class Waka: ...\n", "has no 'Haiku'"),
     ],
 )
@@ -103,7 +103,7 @@ def test_a_task_that_breaks_the_contract_is_told_what_it_lacks(
 
 def test_a_task_that_returns_something_else_than_scores_is_named(haiku: str, own_module: Callable[[str], str]) -> None:
     own = own_module(f"from {haiku} import Haiku as Base\nclass Haiku(Base):\n    def score(self, run): return 3.5\n")
-    with pytest.raises(EvaluationError, match=r"haiku: score\(\) must return eval.scores.TaskScores, not float"):
+    with pytest.raises(EvaluationError, match=r"haiku: score\(\) must return eval.scores.TaskScores"):
         score_models(request(haiku, f"{own}:Haiku"))
 
 

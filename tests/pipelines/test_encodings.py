@@ -95,7 +95,7 @@ def test_an_encoding_has_one_name_and_utf8_is_none(name: str, usual: str | None)
 
 @pytest.mark.parametrize("name", ["cp1225", "base64", "", "undefined", "\0"])
 def test_what_is_no_encoding_of_text_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="no such encoding of text: give one that Python knows"):
+    with pytest.raises(ValueError, match="no such encoding of text"):
         encoding_named(name)
 
 

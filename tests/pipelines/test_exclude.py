@@ -408,13 +408,13 @@ def test_a_file_of_a_folder_that_is_left_out_by_its_name_is_told(
 
 def test_a_broken_line_of_json_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "pretty.jsonl").write_text('{\n "text": "He said \\"no\\" to the caf\\u00e9 owner"\n}\n')
-    with pytest.raises(PipelineError, match=r"pretty.jsonl: line 1 is no JSON: correct it, or give the texts as lines"):
+    with pytest.raises(PipelineError, match=r"pretty.jsonl: line 1 is no JSON"):
         list(read_texts([str(tmp_path / "pretty.jsonl")]))
 
 
 def test_utf_16_without_its_mark_is_refused(tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_bytes("The movie was bad\n".encode("utf-16-le"))
-    with pytest.raises(PipelineError, match=r"`exclude` .*test.txt: holds bytes of zero, as UTF-16 does"):
+    with pytest.raises(PipelineError, match=r"`exclude` .*test.txt: .*UTF-16"):
         list(read_texts([str(tmp_path / "test.txt")]))
 
 
@@ -434,7 +434,7 @@ def test_a_hole_in_a_list_is_damage(tmp_path: Path, name: str) -> None:
         (
             "quote.csv",
             'one,two\n"three,four\nfive,six\n',
-            "quote.csv: line 2: unexpected end of data: correct its quotes",
+            "quote.csv: line 2: unexpected end of data",
         ),
         ("quote.csv", 'a,b\n"three" four,five\nsix,seven\n', "quote.csv: line 2: ',' expected after"),
     ],

@@ -130,14 +130,14 @@ def test_an_arrow_table_that_is_cut_anywhere_is_damage(texts: list[str], tmp_pat
 @pytest.mark.slow
 def test_a_batch_that_fills_the_memory_is_refused(texts: list[str], tmp_path: Path) -> None:
     data = arrow(pa.table({"text": ["a" * 100_000_000, "a" * 100_000_000]}))
-    with pytest.raises(PipelineError, match=r"a\.arrow: a batch of rows has 200,\d+,\d+ bytes, more than 134,217,728"):
+    with pytest.raises(PipelineError, match=r"a\.arrow: .* 200,\d+,\d+ bytes.* 134,217,728"):
         read_all({"a.arrow": data}, tmp_path, 10**9)
 
 
 def test_an_extension_type_is_no_text(tmp_path: Path) -> None:
     field = pa.field("text", pa.string(), metadata={"ARROW:extension:name": "arrow.py_extension_type"})
     data = arrow(pa.table([pa.array(["a"])], schema=pa.schema([field])))
-    with pytest.raises(PipelineError, match=r'a\.arrow: its column "text" holds .*, not text'):
+    with pytest.raises(PipelineError, match=r'a\.arrow: its column "text" holds'):
         read_all({"a.arrow": data}, tmp_path, 10**9)
 
 

@@ -203,7 +203,7 @@ def test_a_member_that_is_damaged_is_named(cut: int) -> None:
         unpacked(whole[:cut])
     with pytest.raises(PipelineError, match=r"^a\.tar/b: damaged or cut short \(gzip: "):
         unpacked(gzip.compress(whole)[:-9])
-    with pytest.raises(PipelineError, match=r"^a\.tar/b/c\.txt: damaged or cut short \(.*zero bytes in a row"):
+    with pytest.raises(PipelineError, match=r"^a\.tar/b/c\.txt: damaged .*zero bytes"):
         unpacked(tar(("file", "c.txt", b"owls" + bytes(600))))
     with pytest.raises(PipelineError, match=r"^a\.tar/b/c\.gz: damaged or misnamed"):
         unpacked(tar(("file", "c.gz", b"owls")))

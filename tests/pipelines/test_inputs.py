@@ -66,7 +66,7 @@ def test_a_tar_cut_between_two_members_is_no_shorter_tar(texts: list[str], tmp_p
     data = tar_of_texts(texts[:40])
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         offsets = [info.offset for info in archive.getmembers()]
-    with pytest.raises(PipelineError, match=r"a\.tar: damaged or cut short \(tar: no whole member at byte"):
+    with pytest.raises(PipelineError, match=r"a\.tar: damaged .*no whole member at byte"):
         read_all({"a.tar": data[: offsets[30]]}, tmp_path, unit_bytes)
 
 
@@ -74,7 +74,7 @@ def test_a_tar_cut_between_two_members_is_no_shorter_tar(texts: list[str], tmp_p
 @pytest.mark.parametrize("packing", ["tar of texts", "OpenWebText's tar of xz of tar"])
 def test_two_joined_tars_are_an_error(texts: list[str], tmp_path: Path, packing: str) -> None:
     ((name, data),) = PACKINGS[packing](texts[:40]).items()
-    with pytest.raises(PipelineError, match="data follows its end: two tars joined"):
+    with pytest.raises(PipelineError, match="data follows its end"):
         read_all({name: data + data}, tmp_path, 10**9)
 
 
@@ -94,7 +94,7 @@ def test_a_member_that_is_not_what_its_name_says_is_damage(tmp_path: Path, name:
         members = {name: data} if packing == "in a tar" else {"0.xz": lzma.compress(tar({name: data}))}
         with pytest.raises(PipelineError, match=rf"^a\.tar/.*{name}: damaged or misnamed \(a \.\w+ that {found}\)"):
             read_all({"a.tar": tar(members)}, tmp_path, 10**9)
-    with pytest.raises(PipelineError, match=r"1\.tar\.xz: damaged or misnamed \(a \.tar that is empty\)"):
+    with pytest.raises(PipelineError, match=r"1\.tar\.xz: damaged .*empty"):
         read_all({"a.tar": tar({"1.tar.xz": lzma.compress(b"")})}, tmp_path, 10**9)
 
 

@@ -54,7 +54,7 @@ def test_a_pattern_that_finds_nothing_but_the_empty_word_finds_no_class(pattern:
 
 @pytest.mark.parametrize("name", ["a.tar/../1.jpg", "a.tar/../../1.jpg"])
 def test_a_name_above_its_tar_is_of_no_class(name: str) -> None:
-    with pytest.raises(PipelineError, match="is in no folder that could be its class: use `label_pattern`"):
+    with pytest.raises(PipelineError, match=r"is in no folder .*`label_pattern`"):
         find_classes(listed(name, "a.tar/cat/1.jpg"), SelectionOptions())
 
 

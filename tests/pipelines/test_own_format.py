@@ -264,7 +264,7 @@ def test_a_value_that_is_no_text_is_a_bad_record(
     [
         (
             [(0, 10), (5, None)],
-            "cuts out a split from 5 to None, after byte 10: cut() must return ranges",
+            "cuts out a split from 5 to None, after byte 10",
         ),
         ([(20, None), (0, 20)], "cuts out a split from 20 to None, after byte 0"),
         ([(0, 9), (10, None)], "cuts out a split from 10 to None, after byte 9"),
@@ -277,8 +277,8 @@ def test_a_value_that_is_no_text_is_a_bad_record(
         ([(0.0, None)], "cuts out a split from 0.0 to None"),
         ([(0, 9)], "cuts out no split from 9 to "),
         ([], "cuts out no split from 0 to "),
-        ([4, 9], "raised TypeError: cannot unpack non-iterable int object"),
-        (None, "raised TypeError: 'NoneType' object is not iterable"),
+        ([4, 9], "raised TypeError: "),
+        (None, "raised TypeError: 'NoneType'"),
     ],
 )
 def test_a_format_that_cuts_badly_is_one_line(

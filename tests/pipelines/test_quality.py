@@ -277,7 +277,7 @@ def test_a_changed_filter_is_noticed_and_an_unused_one_does_not_matter(
             "must return True to keep a document, or (False, reason), and leave its text a string; it returned",
         ),
         ("failing", "raised AttributeError: "),
-        ("wordy", "must return a reason in one line of at most 80 characters; it returned '"),
+        ("wordy", "must return a reason in one line"),
     ],
 )
 def test_a_filter_that_fails_makes_its_records_bad(
@@ -356,7 +356,7 @@ def test_a_reason_is_counted_under_the_filters_name(answer: Any, reason: str) ->
 @pytest.mark.guarantee("own-filter")
 @pytest.mark.parametrize("answer", [None, "short", 0, (False, 1), (False, "short", 2), (None, ""), (False,)])
 def test_an_answer_that_is_neither_yes_nor_no_makes_the_record_bad(answer: Any) -> None:
-    wanted = "the filter owls:mine must return True to keep a document, or (False, reason), and leave its text a string"
+    wanted = "the filter owls:mine must return True"
     with pytest.raises(RecordError, match=re.escape(wanted)):
         reason_of(answering(answer), FilteredText("An owl."))
 
@@ -364,7 +364,7 @@ def test_an_answer_that_is_neither_yes_nor_no_makes_the_record_bad(answer: Any) 
 @pytest.mark.guarantee("own-filter")
 @pytest.mark.parametrize("reason", ["x" * 81, "two\nlines", "a bell\a"])
 def test_a_reason_is_one_short_line(reason: str) -> None:
-    with pytest.raises(RecordError, match="must return a reason in one line of at most 80 characters; it returned '"):
+    with pytest.raises(RecordError, match="must return a reason in one line"):
         reason_of(answering((False, reason)), FilteredText("An owl."))
 
 

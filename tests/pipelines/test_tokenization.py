@@ -335,7 +335,7 @@ def test_a_tokenizer_without_such_a_setting_is_refused(roberta: bytes, pre_token
 def test_a_configuration_that_is_no_json_object_is_one_line(roberta: bytes) -> None:
     for data in (b"{", b"7"):
         files = TokenizerFiles({"tokenizer.json": roberta, "tokenizer_config.json": data}, 50265)
-        with pytest.raises(PipelineError, match=r"tokenizer_config\.json of the tokenizer: not a JSON object"):
+        with pytest.raises(PipelineError, match=r"tokenizer_config\.json .*not a JSON object"):
             with_prefix_space(files)
 
 
@@ -353,7 +353,7 @@ def test_a_special_token_takes_the_next_id_or_the_one_it_has() -> None:
 
 
 def test_a_special_token_never_takes_anothers_id() -> None:
-    with pytest.raises(PipelineError, match=r"\[DEL\] cannot be added .* gaps, and uses id 2"):
+    with pytest.raises(PipelineError, match=r"\[DEL\] cannot be added .* id 2"):
         with_special_token(vocabulary(a=0, b=2), "[DEL]")
 
 
@@ -362,7 +362,7 @@ def test_a_token_that_is_added_but_not_special_is_refused(roberta: bytes) -> Non
     record = json.loads(roberta)
     known = {**record["added_tokens"][0], "id": 50265, "content": "[DEL]", "special": False}
     data = changed(roberta, added_tokens=[*record["added_tokens"], known])
-    with pytest.raises(PipelineError, match=r"\[DEL\] is an added token of the tokenizer, but not a special token"):
+    with pytest.raises(PipelineError, match=r"\[DEL\] is .*not a special token"):
         with_special_token(TokenizerFiles({"tokenizer.json": data}, 50266), "[DEL]")
 
 
@@ -372,5 +372,5 @@ def test_a_text_that_the_tokenizer_cannot_encode_is_one_line(before: Any) -> Non
     if before is not None:
         tokenizer.pre_tokenizer = before
     made = Tokenization(tokenizer.to_str().encode(), 1)
-    with pytest.raises(PipelineError, match=r"the tokenizer cannot encode a text: .*UNK"):
+    with pytest.raises(PipelineError, match=r"cannot encode .*UNK"):
         made.tokenize(["b"], ["somewhere"])

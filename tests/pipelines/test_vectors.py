@@ -362,7 +362,7 @@ def test_a_worker_whose_models_process_is_gone_says_so_in_a_line(
         folder.mkdir()
     if left == "a socket":
         (folder / f"0{model_processes.SOCKET}").touch()
-    with pytest.raises(PipelineError, match=r"^the model's process has ended \(.+\): run again$"):
+    with pytest.raises(PipelineError, match=r"process has ended"):
         model_processes.connected()
 
 
@@ -411,7 +411,7 @@ def test_a_gpus_model_is_held_once_for_several_workers(monkeypatch: pytest.Monke
 
 def test_without_torch_the_extra_is_named(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(PipelineError, match=r"embedding needs torch: in a clone, pip install .* -e '.\[embed\]'"):
+    with pytest.raises(PipelineError, match=r"torch: .*'.\[embed\]'"):
         kind.load_model(str(encoder), kind.model_hash(str(encoder)), None, "cpu", "fp32")
 
 

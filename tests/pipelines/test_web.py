@@ -276,5 +276,6 @@ def test_the_missing_extra_is_named(direct, tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "a.warc.gz").write_bytes(members([info()]))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     outcome = direct("--input", tmp_path / "a.warc.gz")
-    mend = "a web archive needs fastwarc, resiliparse: in a clone, pip install -c constraints.txt -e '.[web]'"
-    assert (outcome.code, outcome.err.splitlines()) == (1, [f"pipelines: {tmp_path / 'a.warc.gz'}: {mend}"])
+    (line,) = outcome.err.splitlines()
+    assert outcome.code == 1 and line.startswith(f"pipelines: {tmp_path / 'a.warc.gz'}: ")
+    assert "fastwarc, resiliparse" in line and "-e '.[web]'" in line

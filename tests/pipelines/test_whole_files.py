@@ -155,10 +155,10 @@ def test_after_the_end_mark_of_a_tar_only_padding_may_follow(monkeypatch: pytest
     for size in (1, 7, 1 << 20):
         monkeypatch.setattr(tars, "BUFFER_BYTES", size)
         tars._check_end(io.BytesIO(bytes(10_240)))
-        with pytest.raises(tarfile.ReadError, match="more than 10,240 zero bytes after its end"):
+        with pytest.raises(tarfile.ReadError, match="10,240 zero bytes"):
             tars._check_end(io.BytesIO(bytes(10_241)))
         for at in (0, 511, 9000):
-            with pytest.raises(tarfile.ReadError, match="data follows its end: two tars joined, or damage"):
+            with pytest.raises(tarfile.ReadError, match="data follows its end"):
                 tars._check_end(io.BytesIO(bytes(at) + b"a" + bytes(500)))
 
 

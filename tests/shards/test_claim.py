@@ -41,9 +41,9 @@ def test_a_folder_is_free_or_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("there", "message"),
     [
-        ('{"seed": 1}', r"was begun with other inputs or options \(seed: 1 there, 2 now\): choose another `output`"),
-        ("[1]", r"its plan\.json is not readable: choose another `output`, or delete"),
-        (None, r"holds other files \(deep/mine\.txt\): choose a new or empty `output`"),
+        ('{"seed": 1}', r"seed: 1 there, 2 now.*`output`"),
+        ("[1]", r"plan\.json .*`output`"),
+        (None, r"deep/mine\.txt.*`output`"),
     ],
 )
 def test_anything_else_is_refused(tmp_path: Path, there: str | None, message: str) -> None:

@@ -59,9 +59,7 @@ def test_ids_take_two_bytes_where_the_vocabulary_allows(vocabulary: int, expecte
 
 @pytest.mark.guarantee("hostile-archives")
 def test_the_columns_of_another_kind_are_not_this_ones(batches: list[pa.RecordBatch]) -> None:
-    with pytest.raises(
-        MemberError, match=r"00000: columns \['id', 'tokens', 'source'\] are not the columns of sentences"
-    ):
+    with pytest.raises(MemberError, match=r"00000: columns \['id', 'tokens', 'source'\] .*sentences"):
         layouts.unpack(pack(batches[0]), "00000", schema.KINDS["sentences"].check)
 
 
@@ -184,7 +182,7 @@ def test_kept_fields_have_any_names_and_may_be_null() -> None:
 
 def test_a_kept_field_of_another_type_is_refused() -> None:
     batch = kept(["field_tags"], [pa.array([["owls"], None])])
-    with pytest.raises(MemberError, match="'field_tags'] are not the columns of vectors"):
+    with pytest.raises(MemberError, match=r"'field_tags'\] .*vectors"):
         layouts.unpack(pack(batch), "member", schema.KINDS["vectors"].check)
 
 

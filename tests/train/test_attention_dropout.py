@@ -59,9 +59,7 @@ def test_a_rate_takes_the_place_of_that_of_the_models_folder(folder: Path, token
 def test_a_model_without_such_dropout_is_refused(tokenizer_folder: Path) -> None:
     words = ["model.config=null", "model.config.model_type=static", "model.attention_dropout=0.0"]
     recipe = load_recipe("demo", ["data.text.path=d", "output=o", "objectives.mlm=null", *words])
-    with pytest.raises(
-        RecipeError, match=r"model\.attention_dropout: model type 'static' has no separate attention dropout"
-    ):
+    with pytest.raises(RecipeError, match=r"model\.attention_dropout: .*'static'"):
         build_encoder(recipe, load_tokenizer(tokenizer_folder))
 
 

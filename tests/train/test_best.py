@@ -208,7 +208,7 @@ def test_the_start_is_exported_as_given_as_pooled_or_as_no_step_and_is_said_to_b
 def test_a_folder_without_a_recipe_or_an_encoder_is_no_run(tmp_path: Path, missing: str) -> None:
     run = written(tmp_path / "run", (0, True, True))
     (run / missing).rename(tmp_path / "elsewhere")
-    with pytest.raises(CheckpointError, match=rf"^{run}: not the folder of a run \(no recipe\.yaml and encoder/\)$"):
+    with pytest.raises(CheckpointError, match=rf"^{run}: not .*recipe\.yaml"):
         export(run, tmp_path / "out")
 
 

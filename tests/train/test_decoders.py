@@ -95,8 +95,8 @@ def test_a_decoder_runs_packed_as_padded(name: str) -> None:
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (Gemma2Config(**SIZE, num_key_value_heads=2, head_dim=16), "the model's attention has a cap on the scores"),
-        (T5, "the model's attention has a bias of positions in the scores"),
+        (Gemma2Config(**SIZE, num_key_value_heads=2, head_dim=16), "a cap on the scores"),
+        (T5, "a bias of positions"),
     ],
     ids=["gemma2", "t5"],
 )
@@ -118,7 +118,7 @@ def test_masked_lm_on_a_decoder_is_refused_by_the_name_of_the_objective(
     folder = written(tmp_path / "model", tokenizer_folder, CONFIGS["qwen2"])
     words = [f"data.text.path={dataset_folder}", "model.config=null", f"model.path={folder}", "output=unused"]
     words += ["objectives.spans.sampler.max_span=24", "objectives.spans.sampler.min_span=4"]
-    with pytest.raises(RecipeError, match=r"qwen2 has no masked-LM head .* which objectives.mlm needs: leave it out"):
+    with pytest.raises(RecipeError, match=r"qwen2 has no masked-LM head .*objectives.mlm"):
         build_learner(load_recipe("demo", words), {"text": Dataset(str(dataset_folder))}, 1, False)
 
 

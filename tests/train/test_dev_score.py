@@ -110,14 +110,14 @@ def test_what_cannot_be_scored_is_one_line(
     options: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
 ) -> None:
     without = [word for word in options if "validation" not in word]
-    with pytest.raises(RecipeError, match=r"training.eval_data heldout: no dataset has held-out examples: set"):
+    with pytest.raises(RecipeError, match=r"training.eval_data heldout: no dataset"):
         load_recipe("demo", [*without, "output=unused"])
     few = write_dataset(tmp_path / "few", documents[:5], tokenizer_folder)
     recipe = load_recipe("demo", [*without, f"data.text.validation={few}", "output=unused"])
     text, pictures = (SimpleNamespace(kind=SimpleNamespace(has_tokens=known)) for known in (True, False))
-    with pytest.raises(RecipeError, match=r"eval_data heldout: .*few: 2 different texts of at least 8 words"):
+    with pytest.raises(RecipeError, match=r"eval_data heldout: .*few: 2 different"):
         evaluator(recipe, {"text": text}, None, True)  # type: ignore[dict-item]
-    with pytest.raises(RecipeError, match=r"eval_data heldout: no dataset of text has held-out examples"):
+    with pytest.raises(RecipeError, match=r"eval_data heldout: no dataset of text"):
         evaluator(recipe, {"text": pictures}, None, True)  # type: ignore[dict-item]
 
 

@@ -76,10 +76,10 @@ def test_components_beyond_a_prefix_have_no_gradient_from_its_loss(setting: Sett
 @pytest.mark.parametrize(
     ("dims", "said"),
     [
-        ("[64]", "dims 64 is more than the 32 components of the encoder's vectors"),
-        ("[8,16,8]", r"dims \[8, 16, 8\]: a size is given twice"),
-        ("[0]", r"dims\.0 must be at least 1, not 0"),
-        ("[8] objectives.spans.memory=4", r"dims \[8\] does not work with memory 4"),
+        ("[64]", "dims 64 is more than the 32"),
+        ("[8,16,8]", r"dims \[8, 16, 8\]: .*twice"),
+        ("[0]", r"dims\.0 must be at least 1"),
+        ("[8] objectives.spans.memory=4", r"dims \[8\] .*memory 4"),
     ],
 )
 def test_dims_that_cannot_work_are_refused(tiny: list[str], dims: str, said: str) -> None:

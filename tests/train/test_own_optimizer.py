@@ -224,10 +224,10 @@ def test_python_gets_the_line_of_an_optimizer_that_fails(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["optimizer.options.rho=1"], "optimizer.options rho: only an optimizer of your own takes them; for adamw"),
+        (["optimizer.options.rho=1"], "optimizer.options rho: .*for adamw"),
         (
             ["optimizer.type=torch.optim:SGD", "optimizer.options.lr=1"],
-            r"^optimizer\.options lr: every optimizer takes it from learning_rate: set learning_rate",
+            r"^optimizer\.options lr: .*learning_rate",
         ),
         (["optimizer.options.weight_decay=1"], "optimizer.options weight_decay: "),
         (["optimizer.type=absent:Lion"], "optimizer.type absent:Lion: there is no module absent"),

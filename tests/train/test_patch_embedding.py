@@ -70,25 +70,25 @@ def test_fresh_patches_are_those_of_the_seed(tiny_images: list[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["image_size=60"], "modality: image_size 60 is not a multiple of patch_size 16"),
+        (["image_size=60"], "modality: image_size 60 .*patch_size 16"),
         (
             ["jitter=[0.4,0.4,0.4,0.6]"],
-            r"modality: jitter \[0.4, 0.4, 0.4, 0.6\]: the last number, of hue, is at most 0.5",
+            r"modality: jitter \[0.4, 0.4, 0.4, 0.6\]: .*at most 0.5",
         ),
-        (["mean=[.nan,0,0]"], r"modality.mean.0 must be finite, not nan"),
-        (["path={vit}", "hidden_size=32"], "modality: hidden_size 32 has no effect with path"),
-        (["image_size=1000000"], "modality.image_size must be at most 4,096, not 1000000"),
+        (["mean=[.nan,0,0]"], r"modality.mean.0 must be finite"),
+        (["path={vit}", "hidden_size=32"], "modality: hidden_size 32 .*path"),
+        (["image_size=1000000"], "modality.image_size must be at most 4,096"),
         (["hidden_size=10000000000000"], "modality: .*(memory|size|storage)"),
         (
             ["path={vit}", "patch_size=8"],
-            "modality: path .*vit.*: its image_size is 224, not 64: set image_size to 224",
+            "modality: path .*vit.*: its image_size is 224",
         ),
-        (["path={vit}", "image_size=224", "patch_size=8"], "modality: path .*: its patch_size is 16, not 8"),
-        (["path={nowhere}"], "modality: path .*nowhere: no config.json here; give a local folder with a ViT"),
-        (["path={bert}"], "modality: path .*bert.*: holds a bert, not a ViT"),
-        (["path={grey}", "image_size=224"], "modality: path .*grey: its images have 1 channels, not 3"),
-        (["path={damaged}", "image_size=224"], "modality: .*damaged.*: copy the complete folder from its source again"),
-        (["image_size=large"], r"data\.others\.modality\.image_size must be an integer, not 'large'"),
+        (["path={vit}", "image_size=224", "patch_size=8"], "modality: path .*: its patch_size is 16"),
+        (["path={nowhere}"], "modality: path .*nowhere: no config.json here"),
+        (["path={bert}"], "modality: path .*bert.*: holds a bert"),
+        (["path={grey}", "image_size=224"], "modality: path .*grey: its images have 1 channels"),
+        (["path={damaged}", "image_size=224"], "modality: .*damaged.*complete"),
+        (["image_size=large"], r"data\.others\.modality\.image_size must be an integer"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -160,6 +160,6 @@ def damaged(picture: bytes, how: str) -> bytes:
 def test_a_picture_that_cannot_be_decoded_is_named(images_folder: Path, how: str) -> None:
     rows = rows_of(images_folder, 3)
     rows.listed("image")[1] = damaged(rows.listed("image")[1], how)
-    said = rf"^data\.others: the image of example {rows.ids[1]} cannot be decoded \(.*\): run the pipeline again$"
+    said = rf"^data\.others: .* example {rows.ids[1]} cannot be decoded"
     with pytest.raises(ShardError, match=said):
         ImageModality(ImageConfig(image_size=64)).collate(rows, two_keys(rows))

@@ -189,19 +189,19 @@ def test_clips_encoded_twice_without_dropout_are_told_at_the_start(recipes: dict
     [
         (
             ["objectives.patches.data=text", "data.others=null"],
-            r"objectives\.patches: data\.text\.path .* holds sentences, which have no patches: name a dataset of im",
+            r"objectives\.patches: data\.text\.path .* holds sentences",
         ),
         (
             ["objectives.simcse.data=others", "data.text=null"],
-            r"data: no dataset holds text, whose tokenizer the model needs",
+            r"data: no dataset .*tokenizer",
         ),
         (
             ["objectives.more.type=spans", "objectives.more.data=others"],
-            r"objectives\.more: type \w+ needs the column 'tokens', and data\.others\.path .* holds images without it",
+            r"objectives\.more: type \w+ .*'tokens', .*data\.others\.path",
         ),
         (
             ["data.others.batch_size=4", "training.gradient_accumulation_steps=4"],
-            r"objectives\.patches contrasts the examples of one .* needs 2 or more: data\.others\.batch_size 4",
+            r"objectives\.patches .* needs 2 or more: data\.others\.batch_size 4",
         ),
         (["data.text.modality.image_size=64"], r"data\.text\.modality has no effect: .* holds sentences"),
     ],
@@ -221,5 +221,5 @@ def test_what_one_rank_alone_meets_is_a_line_of_each(
     folder = write_images(tmp_path / "images", [*pictures[:63], b"no picture"], [0, 1] * 32, ["a", "b"])
     options = [*tiny_patches, f"data.others.path={folder}", "data.others.modality.image_size=64"]
     done = train_on_ranks(2, *options, f"output={tmp_path / 'run'}", port=28210 + os.getpid() % 300, code=1)
-    assert "the image of example 63 cannot be decoded" in done.stderr
+    assert "example 63 cannot be decoded" in done.stderr
     assert "another rank ended" in done.stderr

@@ -107,7 +107,7 @@ def test_changed_metrics_of_a_finished_run_are_refused(recipe: Recipe, tmp_path:
     others = [b'{"step": 2, "loss": 1.4}\n', whole.replace(b"\n", b"\r\n"), whole[:-1], whole + b"\n", whole * 2, b""]
     for changed in others:
         path.write_bytes(changed)
-        with pytest.raises(RecipeError, match=r"metrics\.jsonl: missing or changed since the run ended"):
+        with pytest.raises(RecipeError, match=r"metrics\.jsonl: missing or changed"):
             run_folder.check_metrics(tmp_path / "run")
 
 
@@ -279,7 +279,7 @@ def test_metrics_that_are_gone_are_refused_and_before_the_end_none_are_asked_for
     metrics.write_text('{"step": 2') if damage == "truncated" else metrics.unlink()
     if damage == "a folder":
         metrics.mkdir()
-    with pytest.raises(RecipeError, match=r"metrics\.jsonl: missing or changed since the run ended: put it back, or"):
+    with pytest.raises(RecipeError, match=r"metrics\.jsonl: missing or changed"):
         run_folder.check_metrics(tmp_path / "run")
 
 

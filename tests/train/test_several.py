@@ -354,8 +354,8 @@ def test_a_held_out_part_without_negatives_is_scored_by_the_texts_of_the_batch(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["negatives=0", "hard_negative_weight=0.5"], "has no effect with negatives: 0: set it to null"),
-        (["negatives=2", "positives=dropout"], "negatives 2 has no effect with positives: dropout"),
+        (["negatives=0", "hard_negative_weight=0.5"], "has no effect with negatives: 0"),
+        (["negatives=2", "positives=dropout"], "negatives 2 .*positives: dropout"),
         (["negatives=-1"], "objectives.simcse.negatives"),
     ],
 )

@@ -133,15 +133,15 @@ def test_a_head_for_training_is_the_objectives_and_one_that_stays_the_encoders(f
         (
             "2 texts",
             ["hard_negative_weight=1.0"],
-            "hard_negative_weight 1 needs the column 'negative', .* holds triplets without it",
+            "hard_negative_weight 1 needs the column 'negative'",
         ),
-        ("1 text", ["positives=pairs"], "positives: pairs needs the column 'positive', .* holds sentences without it"),
+        ("1 text", ["positives=pairs"], "positives: pairs needs the column 'positive'"),
         (
             "3 texts",
             ["positives=dropout", "hard_negative_weight=0"],
-            "hard_negative_weight 0 has no effect with positives: dropout",
+            "hard_negative_weight 0 .*positives: dropout",
         ),
-        ("1 text", ["max_tokens=2"], r"objectives\.simcse: max_tokens 2 leaves no room .* the 2 special tokens"),
+        ("1 text", ["max_tokens=2"], r"objectives\.simcse: max_tokens 2 .* 2 special tokens"),
     ],
 )
 def test_options_that_cannot_work_are_refused(
@@ -158,7 +158,7 @@ def test_a_supervised_recipe_refuses_shards_without_its_columns(
 ) -> None:
     """It would train without supervision in silence."""
     words = [*TINY_MODEL, f"data.text.path={folders[name]}", "training.eval_steps=0"]
-    with pytest.raises(RecipeError, match=f"hard_negative_weight 0 needs the column '{lacks}', .*: name another"):
+    with pytest.raises(RecipeError, match=f"hard_negative_weight 0 needs the column '{lacks}',"):
         learner_and_batch(words, recipe=recipe)
 
 

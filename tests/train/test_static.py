@@ -183,15 +183,15 @@ def test_dropout_of_vectors_gives_simcse_its_positives(static_sentences: list[st
     [
         (
             ["objectives.mlm.input=anchor"],
-            "model: static has no masked-LM head that this version supports, which objectives.mlm needs: leave it out",
+            "model: static has no masked-LM head",
         ),
         (
             ["model.pooling=cls"],
-            "model: a static encoder always averages the vectors of its tokens: leave pooling cls out",
+            "model: a static encoder always averages",
         ),
         (["model.config.num_hidden_layers=2"], "static has no option 'num_hidden_layers'"),
-        (["model.config.hidden_size=0"], "model: hidden_size 0 must be a positive number of dimensions"),
-        (["model.config.dropout=1"], "model: dropout 1 must be a probability below 1"),
+        (["model.config.hidden_size=0"], "model: hidden_size 0 must be"),
+        (["model.config.dropout=1"], "model: dropout 1 must be"),
         (["training.activation_checkpointing=true"], "'static' has no activation checkpointing"),
     ],
 )

@@ -141,7 +141,7 @@ def test_shards_are_read_for_short_documents_only_where_the_manifest_does_not_te
 def test_what_cannot_be_batched_is_refused_with_the_key(
     dataset_folder: Path, documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(StreamError, match=r"data\.text\.batch_size 8 is not a multiple of the 3 ranks"):
+    with pytest.raises(StreamError, match=r"data\.text\.batch_size 8 .*3 ranks"):
         stream(dataset_folder, ranks=3)
     with pytest.raises(StreamError, match="2 ranks x training"):
         stream(dataset_folder, ranks=2, micro_batches=8)
@@ -201,7 +201,7 @@ def test_epochs_are_of_the_share_and_a_resume_goes_on_in_it(dataset_folder: Path
 
 
 def test_a_share_too_small_for_a_step_is_refused(dataset_folder: Path) -> None:
-    with pytest.raises(StreamError, match=r"documents of a share of 0\.001 are fewer than .* or raise the share"):
+    with pytest.raises(StreamError, match=r"share of 0\.001 are fewer than"):
         stream(dataset_folder, share=0.001)
 
 

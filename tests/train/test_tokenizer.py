@@ -74,7 +74,7 @@ def with_id(source: Path, folder: Path, number: int, bare: bool) -> Path:
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased"])
 def test_an_id_far_beyond_the_vocabulary_is_refused(shared_data: Path, tmp_path: Path, name: str, bare: bool) -> None:
     folder = with_id(shared_data / "tokenizers" / name, tmp_path / "t", 4_000_000_000, bare)
-    with pytest.raises(EncoderError, match="has id 4,000,000,000 in a vocabulary of") as error:
+    with pytest.raises(EncoderError, match="id 4,000,000,000 ") as error:
         load_tokenizer(folder)
     assert str(folder) in str(error.value)
 

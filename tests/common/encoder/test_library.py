@@ -129,17 +129,17 @@ def test_the_pooler_needs_the_head_that_it_goes_through(roberta: Path, minilm: P
     folder = tmp_path / "distilbert"
     AutoModel.from_config(DistilBertConfig(dim=32, n_layers=1, n_heads=2, hidden_dim=48)).save_pretrained(folder)
     AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
-    with pytest.raises(EncoderError, match=rf"DistilBertModel has no head for \[CLS\]; {mended}"):
+    with pytest.raises(EncoderError, match=rf"DistilBertModel .*\[CLS\].*{mended}"):
         load_with_library(folder, "pooler")
 
 
 def test_a_word_that_went_is_refused_with_the_word_in_its_place(roberta: Path) -> None:
-    with pytest.raises(EncoderError, match=r"unknown pooling 'cls-before-head': write cls, .* as in model.pooling$"):
+    with pytest.raises(EncoderError, match=r"pooling 'cls-before-head': write cls,"):
         load_with_library(roberta, "cls-before-head")
 
 
 def test_a_pooling_that_is_none_is_named(roberta: Path) -> None:
-    with pytest.raises(EncoderError, match="unknown pooling 'median'; choose from mean, cls, pooler, first-last"):
+    with pytest.raises(EncoderError, match=r"pooling 'median'; choose .*first-last"):
         load_with_library(roberta, "median")
 
 
@@ -172,7 +172,7 @@ def test_the_fingerprint_is_of_the_folder_and_of_how_it_is_loaded(loaded: Callab
 
 
 def test_a_folder_that_names_its_pooling_takes_no_other(minilm: Path) -> None:
-    with pytest.raises(EncoderError, match="is a sentence-transformers folder, which defines its own pooling"):
+    with pytest.raises(EncoderError, match="is a sentence-transformers folder"):
         load_with_library(minilm, "pooler")
 
 
@@ -195,7 +195,7 @@ def test_an_activation_that_the_library_would_replace_is_refused(minilm: Path, t
     folder = saved(minilm, tmp_path / "model", Pooling(384), Dense(384, 8))
     config = folder / "2_Dense" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "activation_function": "own.Swish"}))
-    with pytest.raises(EncoderError, match=r"2_Dense/config\.json: activation_function must be one of torch's"):
+    with pytest.raises(EncoderError, match=r"2_Dense/config\.json: activation_function"):
         load_with_library(folder)
 
 

@@ -243,14 +243,14 @@ def embed(texts: list[str]) -> list[list[float]]:
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ("bm25", "^bm25: a baseline that compares words and embeds no text; evaluate it with `model` bm25$"),
-        ("hybrid:owls", "^hybrid:owls: a model with BM25 that ranks documents and embeds no text; evaluate it with"),
+        ("bm25", "^bm25: .*embeds no text"),
+        ("hybrid:owls", "^hybrid:owls: .*embeds no text"),
         ("static:owls", "^'static:owls': "),
         ("", "^'': names no folder"),
-        ("owls", "^owls: no such folder or file, nor a Python function as module:function$"),
-        ("sentence-transformers/all-MiniLM-L6-v2", "no such folder or file, nor a Python function"),
+        ("owls", "^owls: no such folder or file"),
+        ("sentence-transformers/all-MiniLM-L6-v2", "^sentence-transformers/all-MiniLM-L6-v2: no such folder or file"),
         ("no_such_module:embed", "there is no module no_such_module"),
-        (f"{__name__}:LOCAL", "a function of a list of texts"),
+        (f"{__name__}:LOCAL", "LOCAL.* a function"),
     ],
 )
 def test_a_model_that_is_not_on_this_machine_is_named(spec: str, why: str) -> None:
@@ -303,7 +303,7 @@ def test_a_folder_to_embed_with_is_on_this_machine(tmp_path: Path) -> None:
     check_folder(str(tmp_path))
     (tmp_path / "owls.txt").write_text("owl 1 2\n")
     for spec, why in [
-        ("owls/hunt", "`model` owls/hunt: no such folder: name a local folder with a model"),
+        ("owls/hunt", "`model` owls/hunt: no such folder"),
         (str(tmp_path / "owls.txt"), "no such folder"),
         ("", "`model` ''"),
     ]:

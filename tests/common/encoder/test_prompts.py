@@ -99,9 +99,9 @@ def test_an_unknown_name_and_a_prompt_that_is_no_text_are_refused() -> None:
         Prompts.from_settings(MODELS["query and passage"]).of_side(QUERY, "title")
     with pytest.raises(EncoderError, match="the model has query, passage"):
         Prompts.from_settings(MODELS["query and passage"]).of_side(QUERY, ["title"])  # type: ignore[arg-type]
-    with pytest.raises(EncoderError, match="`prompt_name` query: the model has no prompts: leave it out"):
+    with pytest.raises(EncoderError, match=r"`prompt_name` query: .*no prompts"):
         Prompts().of_side(QUERY, "query")
-    with pytest.raises(EncoderError, match="the prompt 'query' must be a text"):
+    with pytest.raises(EncoderError, match="'query' must be"):
         Prompts.from_settings({"prompts": {"query": 7}})
 
 

@@ -68,14 +68,14 @@ def test_a_question_broken_over_two_lines_is_left_out_of_qqp_and_counted(tmp_pat
 @pytest.mark.parametrize(
     ("task", "content", "message"),
     [
-        ("RTE", "index\tsentence1\tlabel\n", r"dev\.tsv:1: expected a header with the column sentence2"),
+        ("RTE", "index\tsentence1\tlabel\n", r"dev\.tsv:1: .*sentence2"),
         ("RTE", "index\tsentence1\tsentence2\tlabel\n", r"dev\.tsv: holds no row"),
         ("RTE", "index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\n", r"dev\.tsv:2: expected 4 fields, found 3"),
-        ("RTE", "index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tyes\n", r":2: label must be one of entail.* 'yes'"),
-        ("CoLA", "gj04\t1\t\tFine.\ngj04\t2\t*\tNot.\n", r":2: label must be one of 0, 1, found '2'"),
+        ("RTE", "index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tyes\n", r"dev\.tsv:2: label must .*'yes'"),
+        ("CoLA", "gj04\t1\t\tFine.\ngj04\t2\t*\tNot.\n", r"dev\.tsv:2: label must .*0, 1"),
         ("CoLA", "gj04\t1\tFine.\n", r":1: expected 4 fields, found 3"),
-        ("STS-B", "sentence1\tsentence2\tscore\nA.\tB.\tnan\n", r":2: score must be a number from 0 to 5, found 'nan'"),
-        ("STS-B", "sentence1\tsentence2\tscore\nA.\tB.\t5.5\n", r":2: score must be a number from 0 to 5"),
+        ("STS-B", "sentence1\tsentence2\tscore\nA.\tB.\tnan\n", r"dev\.tsv:2: score must"),
+        ("STS-B", "sentence1\tsentence2\tscore\nA.\tB.\t5.5\n", r"dev\.tsv:2: score must"),
     ],
 )
 def test_a_malformed_row_is_named_with_its_line(tmp_path: Path, task: str, content: str, message: str) -> None:

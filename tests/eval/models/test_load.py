@@ -55,7 +55,7 @@ def test_an_unknown_precision_is_refused(minilm: Path) -> None:
 @pytest.mark.guarantee("no-network")
 def test_a_pooling_of_what_has_none_is_refused(vectors: Path) -> None:
     for spec, kind in ((str(vectors), "a file of word vectors"), (f"{__name__}:own", "no folder")):
-        with pytest.raises(EncoderError, match=f"is {kind}, and `pooling` applies to plain Hugging Face folders only"):
+        with pytest.raises(EncoderError, match=f"is {kind}, .*`pooling`"):
             load_encoder(spec, pooling="mean")
 
 

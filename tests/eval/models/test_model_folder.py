@@ -129,14 +129,14 @@ def edit(path: Path, **fields: Any) -> None:
         (
             PROMPTS,
             {"prompts": {"query": "Find: "}, "default_prompt_name": "passage"},
-            "'passage' is not the name of one",
+            "'passage' is not the name",
         ),
-        (PROMPTS, {"prompts": {"query": 7}, "default_prompt_name": "query"}, "'query' is not the name of one"),
-        (PROMPTS, {"truncate_dim": "64"}, "truncate_dim must be a positive integer, not '64'"),
+        (PROMPTS, {"prompts": {"query": 7}, "default_prompt_name": "query"}, "'query' is not the name"),
+        (PROMPTS, {"truncate_dim": "64"}, "truncate_dim must be a positive integer"),
         ("config.json", {"model_type": ["bert"]}, "model_type"),
         ("config.json", {"hidden_size": "wide"}, "no usable model .*'hidden_size' expected int"),
         ("1_Pooling/config.json", {"pooling_mode": "median"}, "no usable model .*median"),
-        (PROMPTS, {"model_type": "CrossEncoder"}, "must be SentenceTransformer, not 'CrossEncoder'"),
+        (PROMPTS, {"model_type": "CrossEncoder"}, "must be SentenceTransformer"),
     ],
 )
 def test_a_setting_of_another_type_is_named(folder: Path, file: str, fields: dict[str, Any], named: str) -> None:
@@ -164,7 +164,7 @@ def test_a_file_that_holds_something_else_is_one_line(folder: Path, file: str, c
         ([{"name": "0", "type": 7, "path": ""}], "must be strings"),
         ([{"name": "0", "type": "sentence_transformers.models.Transformer", "path": None}], "must be strings"),
         ([{"name": "0", "type": "sentence_transformers.models.Router", "path": ""}], "Router is not supported"),
-        ([{"type": "sentence_transformers.models.Transformer", "path": ""}], "each with name, type and path"),
+        ([{"type": "sentence_transformers.models.Transformer", "path": ""}], "name, type and path"),
         (
             [{"name": "0", "type": "own.Transformer", "path": ""}],
             "own.Transformer' is not part of sentence-transformers",
@@ -182,7 +182,7 @@ def test_an_id_that_has_no_embedding_is_one_line(minilm: Path, tmp_path: Path) -
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(minilm / name, folder)
     model = load_with_library(folder)
-    with pytest.raises(EncoderError, match=r"gives id 29,611, but its model has 29,600 embeddings"):
+    with pytest.raises(EncoderError, match=r"id 29,611, .* 29,600 embeddings"):
         model.encode(["a necessitated rest"])
 
 

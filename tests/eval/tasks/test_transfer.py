@@ -158,7 +158,5 @@ def test_fewer_examples_than_folds_are_a_sentence_that_names_the_file(tmp_path: 
     folder.mkdir(parents=True)
     (folder / "custrev.pos").write_text("good\n" * 12)
     (folder / "custrev.neg").write_text("bad\n" * 12)
-    with pytest.raises(
-        DataError, match=r"custrev\.pos: its largest class has 12 training examples, and 10 folds need 20"
-    ):
+    with pytest.raises(DataError, match=r"custrev\.pos: .* 12 .*10 folds need 20"):
         transfer.load(tmp_path)
