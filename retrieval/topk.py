@@ -90,8 +90,8 @@ class TopK:
         return query, at, values
 
     def _sort(self) -> None:
-        """Keep the `top` best rows of each query, in their order."""
-        if not len(self._query):
+        """Keep the `top` best rows of each query, in their order, if rows were added since the last time."""
+        if len(self._query) == self._num_sorted:
             return
         has_places = len(self._place) > 0
         order = np.lexsort((self._row, ~self._id, -self._score, self._query))
