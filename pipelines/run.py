@@ -1,4 +1,4 @@
-"""Make a dataset: plan the work units, claim the output folder, run Beam on the units that remain, summarize.
+"""Make a dataset: plan the work units, check whose the output folder is, run Beam on the units that remain, summarize.
 
 What a run does depends on what the output folder holds:
 
@@ -48,11 +48,11 @@ from clearspan.pipelines.units.numbering import numbered
 from clearspan.pipelines.units.ownership import fruitless, own_files
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
-from clearspan.shards.claim import ClaimError, claim
 from clearspan.shards.command import EXPECTED, BeamOptions
 from clearspan.shards.finding import left_out_lines
 from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.shards.manifest import Reconciliation
+from clearspan.shards.ownership import OwnershipError, check_ownership
 from clearspan.shards.quiet import quiet_beam
 
 
@@ -201,17 +201,17 @@ def _check_apart(options: RunOptions, plan: Plan) -> None:
 
 
 def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = False) -> list[Unit]:
-    """Claim the output folder, and write the plan and the resources there; return the units that remain to be done.
+    """Write the plan and the resources to the output folder, if it is free; return the units that remain to be done.
 
     Args:
         files: the resources to write beside the shards: path relative to the output folder -> content.
         quiet: show no progress bar.
 
     Raises:
-        ClaimError: the folder holds the shards of a different plan, or files that no run wrote.
+        OwnershipError: the folder holds the shards of a different plan, or files that no run wrote.
         InputChangedError: an input has changed since a unit read it.
     """
-    claim(job.folder, planning.NAME, plan.to_json(), fruitless)
+    check_ownership(job.folder, planning.NAME, plan.to_json(), fruitless)
     _tidy(job)
     storage.remove(job.stopped_path)
     storage.publish_if_changed(plan.to_json(), job.path(planning.NAME))
@@ -289,7 +289,7 @@ def run(builder: Builder, options: RunOptions) -> DatasetSummary | None:
             return _update(job, plan, files, options)
         try:
             units = prepare(job, plan, files, options.quiet)
-        except (ClaimError, InputChangedError) as error:
+        except (OwnershipError, InputChangedError) as error:
             if not update.is_possible(job):
                 raise
             raise PipelineError(f"{error}, or bring it up to date with `update`") from None

@@ -36,9 +36,9 @@ from clearspan.pipelines.units.changes import check_inputs, save_read
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.pipelines.units.preflight import check_first
 from clearspan.shards import storage
-from clearspan.shards.claim import claim
 from clearspan.shards.command import StoreCommand
 from clearspan.shards.finding import left_out_lines
+from clearspan.shards.ownership import check_ownership
 
 SUMMARY = "summary.json"
 SPLIT_BYTES = 16_000_000
@@ -101,7 +101,7 @@ class Vocabulary(CorpusOptions, StoreCommand):
             )
         all_splits = Unit(0, tuple(split for unit in plan.units for split in unit.splits))
         plan = dataclasses.replace(plan, units=(all_splits,))
-        claim(self.output, planning.NAME, plan.to_json())
+        check_ownership(self.output, planning.NAME, plan.to_json())
         known = _earlier_summary(output, plan)
         if known and check_inputs(self.output, plan, {all_splits.number}, self.quiet):
             summary = TokenizerSummary(**{**known, "output": self.output, "is_new": False})

@@ -292,5 +292,5 @@ def began(folder: str) -> dict[str, Any]:
     try:
         fingerprint: dict[str, Any] = json.loads(storage.read_bytes(storage.join(folder, NAME)))["fingerprint"]
         return {**fingerprint, "options": dict(fingerprint["options"])}
-    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):  # `claim` says what is wrong
+    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):  # `check_ownership` says what is
         return {}

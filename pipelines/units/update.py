@@ -39,15 +39,15 @@ from clearspan.pipelines.units.job import FOLDERS, Job, done_units
 from clearspan.pipelines.units.ownership import may_write, own_files
 from clearspan.pipelines.units.plan import Plan
 from clearspan.shards import Manifest, storage
-from clearspan.shards.claim import differences
 from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.shards.manifest import SHARD_NAME, ManifestError
+from clearspan.shards.ownership import differences
 
 FOLDER = ".update"
 SECOND = planning.MAX_UNITS // 2
 """The number of the first shard in every second state of the dataset: numbers start at 0 and here alternately."""
-CLAIM, INDEX = ".claim.json", ".index.npy"
-"""In FOLDER: a `Claim`, and an index of the vectors that the update copies (`kinds.copied`)."""
+OWNED, INDEX = ".claim.json", ".index.npy"
+"""In FOLDER: a `OwnedFiles`, and an index of the vectors that the update copies (`kinds.copied`)."""
 OF_INPUTS = ("unit_bytes",)
 """Options that follow from the size of the inputs."""
 MAX_SHOWN = 6
@@ -139,7 +139,7 @@ def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
 
 
 @dataclasses.dataclass(frozen=True)
-class Claim:
+class OwnedFiles:
     """The content of `.update/.claim.json`, which tells the files of an update and of the old dataset from others.
 
     Attributes:
@@ -158,24 +158,24 @@ class Claim:
     new: list[str] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def read(cls, beside: Path) -> "Claim | None":
-        """Return the claim in a folder; None if the folder holds none, and therefore no files of an update.
+    def read(cls, beside: Path) -> "OwnedFiles | None":
+        """Return the record in a folder; None if the folder holds none, and therefore no files of an update.
 
-        Anyone can write a claim, so one that names a file outside of the two folders is none.
+        Anyone can write such a record, so one that names a file outside of the two folders is none.
         """
         try:
-            claim = build(cls, unseal((beside / CLAIM).read_bytes()))
+            owned = build(cls, unseal((beside / OWNED).read_bytes()))
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
-        folders = ((beside.parent, claim.old), (beside, claim.new), (beside.parent, claim.new))
-        return claim if all(_is_inside(folder, name) for folder, names in folders for name in names) else None
+        folders = ((beside.parent, owned.old), (beside, owned.new), (beside.parent, owned.new))
+        return owned if all(_is_inside(folder, name) for folder, names in folders for name in names) else None
 
     def save(self, beside: Path) -> None:
-        write_bytes(beside / CLAIM, seal(dataclasses.asdict(self)))
+        write_bytes(beside / OWNED, seal(dataclasses.asdict(self)))
 
     def covers(self, name: str) -> bool:
         """Return whether the update may write a file of this name, relative to `.update`."""
-        return name in (CLAIM, INDEX) or may_write(name, self.kind, self.first_shard, self.num_units)
+        return name in (OWNED, INDEX) or may_write(name, self.kind, self.first_shard, self.num_units)
 
 
 def _is_inside(folder: Path, name: str) -> bool:
@@ -185,7 +185,7 @@ def _is_inside(folder: Path, name: str) -> bool:
 
 
 def begin(job: Job, first_shard: int, plan: bytes) -> Path:
-    """Claim the subfolder `.update`, in which a dataset of the new inputs is made, and return its path.
+    """OwnedFiles the subfolder `.update`, in which a dataset of the new inputs is made, and return its path.
 
     If a killed command left the subfolder, its files are kept if its plan.json equals `plan`, and removed otherwise.
 
@@ -199,15 +199,15 @@ def begin(job: Job, first_shard: int, plan: bytes) -> Path:
     """
     beside = Path(job.folder, FOLDER)
     path, manifest = beside / planning.NAME, sha256(job.path(MANIFEST))
-    claim = Claim(manifest, job.builder.name, first_shard, job.num_units, own_files(job.folder))
-    earlier = Claim.read(beside)
+    owned = OwnedFiles(manifest, job.builder.name, first_shard, job.num_units, own_files(job.folder))
+    earlier = OwnedFiles.read(beside)
     if earlier and not (earlier.manifest == manifest and path.exists() and path.read_bytes() == plan):
         discard(job.folder)
         earlier = None
-    taken = [beside / name for name in storage.tree(str(beside)) if claim.covers(name)] if earlier is None else []
+    taken = [beside / name for name in storage.tree(str(beside)) if owned.covers(name)] if earlier is None else []
     if in_way := file_in_way(beside) or next(iter(taken), None):
         raise PipelineError(f"{in_way}: `update` needs this name: move {beside} away, and run again")
-    claim.save(beside)
+    owned.save(beside)
     write_bytes(path, plan)
     return beside
 
@@ -215,16 +215,16 @@ def begin(job: Job, first_shard: int, plan: bytes) -> Path:
 def discard(folder: str) -> None:
     """Remove all that an update, finished or not, has written to the subfolder `.update` of a dataset's folder.
 
-    Other files there stay. If no update has claimed the subfolder, only empty folders are removed.
+    Other files there stay. If no update has made the subfolder, only empty folders are removed.
     """
     beside = Path(folder, FOLDER)
     folders = [*(beside / name for name in FOLDERS), beside]
-    if claim := Claim.read(beside):
+    if owned := OwnedFiles.read(beside):
         for path in folders:
             remove_temporaries(path)
-        names = {name for name in storage.tree(str(beside)) if claim.covers(name)} | set(own_files(str(beside)))
-        # Without its manifest it is unfinished, and without its claim it is nothing.
-        remove_files(beside, [MANIFEST, *sorted(names - {MANIFEST, CLAIM}), CLAIM])
+        names = {name for name in storage.tree(str(beside)) if owned.covers(name)} | set(own_files(str(beside)))
+        # Without its manifest it is unfinished, and without the record it is nothing.
+        remove_files(beside, [MANIFEST, *sorted(names - {MANIFEST, OWNED}), OWNED])
     for path in folders:
         with contextlib.suppress(OSError):  # it is missing, or holds files of somebody
             path.rmdir()
@@ -238,7 +238,8 @@ def complete_killed_update(folder: str) -> None:
     Raises:
         InUseError: another run is at work in the folder.
     """
-    if not storage.is_remote(folder) and Claim.read(Path(folder, FOLDER)) and Path(folder, FOLDER, MANIFEST).exists():
+    beside = Path(folder, FOLDER)
+    if not storage.is_remote(folder) and OwnedFiles.read(beside) and (beside / MANIFEST).exists():
         with locked(folder):
             if _is_complete(folder):
                 replace(folder)
@@ -252,10 +253,10 @@ def _is_complete(folder: str) -> bool:
         present = sha256(target / MANIFEST)
     except (ManifestError, FileNotFoundError):
         return False
-    claim = Claim.read(beside)
-    if claim is None or present not in (claim.manifest, sha256(beside / MANIFEST)):
+    owned = OwnedFiles.read(beside)
+    if owned is None or present not in (owned.manifest, sha256(beside / MANIFEST)):
         return False
-    is_whole = bool(claim.new) or planning.began(str(beside)) == manifest.fingerprint
+    is_whole = bool(owned.new) or planning.began(str(beside)) == manifest.fingerprint
     return is_whole and all((beside / each.name).exists() or (target / each.name).exists() for each in manifest.shards)
 
 
@@ -268,25 +269,25 @@ def replace(folder: str) -> None:
         PipelineError: a file of somebody has a name that the new dataset needs. Nothing has been changed.
     """
     target, beside = Path(folder), Path(folder, FOLDER)
-    claim = Claim.read(beside)
-    assert claim is not None
-    if not claim.new:
-        claim = dataclasses.replace(claim, new=own_files(str(beside)))
-        _check_free(target, claim)
-        claim.save(beside)
-    shards = [name for name in claim.new if SHARD_NAME.fullmatch(name)]
+    owned = OwnedFiles.read(beside)
+    assert owned is not None
+    if not owned.new:
+        owned = dataclasses.replace(owned, new=own_files(str(beside)))
+        _check_free(target, owned)
+        owned.save(beside)
+    shards = [name for name in owned.new if SHARD_NAME.fullmatch(name)]
     _move(shards, beside, target)
     write_bytes(target / MANIFEST, (beside / MANIFEST).read_bytes())
-    _move([name for name in claim.new if name not in (MANIFEST, *shards)], beside, target)
-    new = set(claim.new)
-    remove_files(target, [name for name in claim.old if name not in new])
+    _move([name for name in owned.new if name not in (MANIFEST, *shards)], beside, target)
+    new = set(owned.new)
+    remove_files(target, [name for name in owned.old if name not in new])
     discard(folder)
 
 
-def _check_free(target: Path, claim: Claim) -> None:
+def _check_free(target: Path, owned: OwnedFiles) -> None:
     """Raise PipelineError if the new dataset needs the name of a file in `target` that is not of the old dataset."""
-    old = set(claim.old)
-    paths = [target / name for name in claim.new if name not in old]
+    old = set(owned.old)
+    paths = [target / name for name in owned.new if name not in old]
     in_way = dict.fromkeys(
         filter(None, (file_in_way(path.parent) or (os.path.lexists(path) and path) for path in paths))
     )

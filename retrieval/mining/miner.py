@@ -32,8 +32,8 @@ from clearspan.retrieval.mining.nearest import LexicalSearch, Nearest, cosines
 from clearspan.retrieval.mining.source import MiningSource, read_source
 from clearspan.retrieval.topk import DECIMALS
 from clearspan.shards import Manifest, ShardInfo, ShardWriter, held_out, storage
-from clearspan.shards.claim import claim
 from clearspan.shards.manifest import NAME
+from clearspan.shards.ownership import check_ownership
 from clearspan.shards.reader import Dataset, read_back, read_resource
 from clearspan.shards.schema import KINDS, columns_named, numbered
 
@@ -238,14 +238,14 @@ def mine(
         texts of the source. `source` is None if all units had results, because the source was then not read.
 
     Raises:
-        ClaimError: the output folder belongs to a different run.
+        OwnershipError: the output folder belongs to a different run.
         PipelineError: the source's positives and negatives have different prompts.
         ShardError: the source is damaged.
     """
     plan = seal({"fingerprint": dict(fingerprint)}, indent=1)
     sha256 = hashlib.sha256(plan).hexdigest()
     with contextlib.nullcontext() if storage.is_remote(output) else locked(output):
-        claim(output, PLAN, plan)
+        check_ownership(output, PLAN, plan)
         for folder in () if storage.is_remote(output) else ("", DONE, held_out.FOLDER):
             remove_temporaries(Path(output, folder))
         storage.publish_if_changed(plan, storage.join(output, PLAN))

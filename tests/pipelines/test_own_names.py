@@ -25,7 +25,7 @@ from clearspan.pipelines.units.job import Job
 from clearspan.pipelines.units.ownership import fruitless, may_write
 from clearspan.pipelines.units.plan import Plan, _listing_sha256, is_plan
 from clearspan.shards import storage
-from clearspan.shards.claim import ClaimError, claim
+from clearspan.shards.ownership import OwnershipError, check_ownership
 from clearspan.train import run_folder
 from clearspan.train.config.options import RecipeError
 
@@ -177,22 +177,22 @@ def test_files_of_an_earlier_run_go_only_if_it_is_said_which(tmp_path: Path) -> 
         asked.append((folder, old))
         return ["_done/1.json", "plan.json"]
 
-    claim(str(tmp_path), "plan.json", b'{"seed": 1}', own)
+    check_ownership(str(tmp_path), "plan.json", b'{"seed": 1}', own)
     assert not asked, "it is the same run"
-    claim(str(tmp_path), "plan.json", b'{"seed": 2}', own)
+    check_ownership(str(tmp_path), "plan.json", b'{"seed": 2}', own)
     assert asked == [(str(tmp_path), b'{"seed": 1}')]
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     for name in ("plan.json", "_done/1.json", "_done/notes.txt", "_done/.DS_Store", ".git/config"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"seed": 1}')
-    claim(str(tmp_path), "plan.json", b'{"seed": 2}', own)
+    check_ownership(str(tmp_path), "plan.json", b'{"seed": 2}', own)
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {"mine.txt", "_done/notes.txt", "_done/.DS_Store", ".git/config"}
-    with pytest.raises(ClaimError, match=r"holds other files \(_done/notes\.txt\)"):
-        claim(str(tmp_path), "plan.json", b'{"seed": 2}', own)
+    with pytest.raises(OwnershipError, match=r"holds other files \(_done/notes\.txt\)"):
+        check_ownership(str(tmp_path), "plan.json", b'{"seed": 2}', own)
     (tmp_path / "_done/notes.txt").unlink()
-    with pytest.raises(ClaimError, match=r"holds other files \(mine\.txt\)"):
-        claim(str(tmp_path), "plan.json", b'{"seed": 2}', own)
+    with pytest.raises(OwnershipError, match=r"holds other files \(mine\.txt\)"):
+        check_ownership(str(tmp_path), "plan.json", b'{"seed": 2}', own)
 
 
 @pytest.mark.guarantee("output-kept")
@@ -207,8 +207,8 @@ def test_files_of_an_earlier_run_go_only_if_it_is_said_which(tmp_path: Path) -> 
 )
 def test_a_description_of_another_run_is_refused_and_stays(tmp_path: Path, there: bytes, message: str) -> None:
     (tmp_path / "plan.json").write_bytes(there)
-    with pytest.raises(ClaimError, match=f"^{re.escape(str(tmp_path))}.*{message}"):
-        claim(str(tmp_path), "plan.json", b'{"seed": 2}')
+    with pytest.raises(OwnershipError, match=f"^{re.escape(str(tmp_path))}.*{message}"):
+        check_ownership(str(tmp_path), "plan.json", b'{"seed": 2}')
     assert (tmp_path / "plan.json").read_bytes() == there
 
 
@@ -218,10 +218,10 @@ def test_hidden_files_alone_leave_a_folder_free(tmp_path: Path, name: str) -> No
     for hidden in (".git/config", "deep/.DS_Store", ".notes"):
         (tmp_path / hidden).parent.mkdir(exist_ok=True)
         (tmp_path / hidden).write_text("mine")
-    claim(str(tmp_path), "plan.json", b"{}")
+    check_ownership(str(tmp_path), "plan.json", b"{}")
     (tmp_path / name).write_text("mine")
-    with pytest.raises(ClaimError, match=rf"holds other files \({re.escape(name)}\)"):
-        claim(str(tmp_path), "plan.json", b"{}")
+    with pytest.raises(OwnershipError, match=rf"holds other files \({re.escape(name)}\)"):
+        check_ownership(str(tmp_path), "plan.json", b"{}")
 
 
 @pytest.fixture
@@ -231,12 +231,12 @@ def job(tmp_path: Path) -> Job:
 
 
 @pytest.mark.guarantee("output-kept")
-def test_an_update_claims_its_subfolder_and_goes_on_only_with_its_own_plan(job: Job, tmp_path: Path) -> None:
+def test_an_update_owns_its_subfolder_and_goes_on_only_with_its_own_plan(job: Job, tmp_path: Path) -> None:
     beside = update.begin(job, 7, b'{"plan": 1}')
     assert beside == tmp_path / ".update" and (beside / "plan.json").read_bytes() == b'{"plan": 1}'
-    claimed = update.Claim.read(beside)
-    assert claimed and (claimed.kind, claimed.first_shard, claimed.num_units) == ("documents", 7, 2)
-    assert claimed.manifest == files.sha256(tmp_path / "manifest.json")
+    owned = update.OwnedFiles.read(beside)
+    assert owned and (owned.kind, owned.first_shard, owned.num_units) == ("documents", 7, 2)
+    assert owned.manifest == files.sha256(tmp_path / "manifest.json")
     for name in ("_done/00001.json", "documents-00008-000.tar", "notes.txt", "_done/notes.txt"):
         (beside / name).parent.mkdir(exist_ok=True)
         (beside / name).write_text(name)
@@ -284,8 +284,8 @@ def test_new_files_of_an_update_replace_old_ones_alone(tmp_path: Path) -> None:
     (tmp_path / "_done/00000.json").write_text("there")
     for name in ("lost.tar", "_staged"):  # on a drive that is not there now
         (tmp_path / name).symlink_to(tmp_path / "drive" / name)
-    claimed = update.Claim("", "documents", 0, 1, ["manifest.json"], ["manifest.json", "new.tar"])
-    update._check_free(tmp_path, claimed)
+    owned = update.OwnedFiles("", "documents", 0, 1, ["manifest.json"], ["manifest.json", "new.tar"])
+    update._check_free(tmp_path, owned)
     for new, said in (
         (["new.tar", "mine.tar"], f"{tmp_path / 'mine.tar'}: not of this dataset"),
         (["_rejected/00000.jsonl.zst", "_rejected/00001.jsonl.zst"], f"{tmp_path / '_rejected'}: not of this dataset"),
@@ -295,7 +295,7 @@ def test_new_files_of_an_update_replace_old_ones_alone(tmp_path: Path) -> None:
         (["_staged/00000.json"], f"{tmp_path / '_staged'}: not of this dataset"),
     ):
         with pytest.raises(PipelineError, match=f"^{re.escape(said)}, and `update` needs the name"):
-            update._check_free(tmp_path, dataclasses.replace(claimed, new=new))
+            update._check_free(tmp_path, dataclasses.replace(owned, new=new))
 
 
 @pytest.mark.guarantee("output-kept")

@@ -1,4 +1,4 @@
-"""Output folders: nothing is written to one, or removed from one, before the claim says that it is the run's own."""
+"""Output folders: nothing is written to one, or removed from one, before a record says that it is the run's own."""
 
 import hashlib
 import json

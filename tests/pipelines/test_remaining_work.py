@@ -111,8 +111,8 @@ def prepared(job: Job, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[l
     """Prepare a run of a plan of three units; return those that remain, and what two of its steps were given."""
     given: dict[str, Any] = {}
 
-    def claim(*arguments: Any) -> None:
-        given["claim"], given["before"] = arguments, storage.tree(job.folder)
+    def check_ownership(*arguments: Any) -> None:
+        given["owner"], given["before"] = arguments, storage.tree(job.folder)
 
     def check_inputs(folder: str, plan: Any, units: set[int], quiet: bool) -> set[int]:
         given.update(folder=folder, units=units, quiet=quiet)
@@ -125,13 +125,13 @@ def prepared(job: Job, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[l
         )
         return [unit.number for unit in run.prepare(of, plan, {"tokenizer/a.json": b"[]"}, **options)], given
 
-    monkeypatch.setattr(run, "claim", claim)
+    monkeypatch.setattr(run, "check_ownership", check_ownership)
     monkeypatch.setattr(run, "check_inputs", check_inputs)
     return prepare
 
 
 @pytest.mark.guarantee("killed-run")
-def test_a_run_begins_with_its_claim_and_without_what_a_killed_one_was_writing(
+def test_a_run_begins_with_its_plan_and_without_what_a_killed_one_was_writing(
     prepared: Callable[..., tuple[list[int], dict[str, Any]]], job: Job, tmp_path: Path
 ) -> None:
     for name in ("", "_done", "validation"):
@@ -140,7 +140,7 @@ def test_a_run_begins_with_its_claim_and_without_what_a_killed_one_was_writing(
     before = storage.tree(job.folder)
     left, given = prepared(dataclasses.replace(job, curation=Curation(holdout_fraction=0.5)), quiet=True)
     assert (left, given["quiet"], given["folder"]) == ([0, 1, 2], True, job.folder)
-    assert given["claim"] == (job.folder, "plan.json", b"{}", fruitless) and given["before"] == before
+    assert given["owner"] == (job.folder, "plan.json", b"{}", fruitless) and given["before"] == before
     assert storage.tree(job.folder) == ["plan.json", "tokenizer/a.json", "validation/tokenizer/a.json"]
     assert prepared()[1]["quiet"] is False
 
@@ -326,8 +326,8 @@ def updated(tmp_path: Path) -> Path:
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(f"{name} of {folder.name}")
-    claim = update.Claim(sha256(target / "manifest.json"), "documents", 7, 1, OLD, ["manifest.json", *NEW])
-    claim.save(target / ".update")
+    owned = update.OwnedFiles(sha256(target / "manifest.json"), "documents", 7, 1, OLD, ["manifest.json", *NEW])
+    owned.save(target / ".update")
     return target
 
 
@@ -385,9 +385,9 @@ def test_a_finished_update_without_a_list_of_its_files_notes_it_before_it_moves_
 ) -> None:
     """What a killed process has moved is else no more known to be of the new dataset."""
     beside = updated / ".update"
-    claim = update.Claim.read(beside)
-    assert claim is not None
-    dataclasses.replace(claim, new=[]).save(beside)
+    owned = update.OwnedFiles.read(beside)
+    assert owned is not None
+    dataclasses.replace(owned, new=[]).save(beside)
     monkeypatch.setattr(
         update, "own_files", lambda folder: [name for name in ["manifest.json", *NEW] if Path(folder, name).exists()]
     )
@@ -417,7 +417,7 @@ def test_a_finished_update_without_a_list_of_its_files_notes_it_before_it_moves_
 
 
 @pytest.mark.guarantee("killed-run")
-def test_only_a_finished_update_with_a_claim_is_completed_and_by_one_process(
+def test_only_a_finished_update_with_its_record_is_completed_and_by_one_process(
     updated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, beside = contents(updated), updated / ".update"
@@ -442,19 +442,19 @@ def test_only_a_finished_update_with_a_claim_is_completed_and_by_one_process(
 @pytest.mark.guarantee("output-kept")
 @pytest.mark.parametrize("name", ["../victim.txt", "_done/../../victim.txt", "/victim.txt", "out/victim.txt", ".."])
 @pytest.mark.parametrize(("part", "linked"), [("old", "."), ("new", "."), ("new", ".update")])
-def test_a_claim_that_names_a_file_elsewhere_is_none(
+def test_a_record_that_names_a_file_elsewhere_is_none(
     updated: Path, tmp_path: Path, part: str, linked: str, name: str
 ) -> None:
     """Anyone can write one into a dataset that others use."""
     beside, victim = updated / ".update", tmp_path / "victim.txt"
     victim.write_text("mine")
     (updated / linked / "out").symlink_to(tmp_path)
-    claim = update.Claim.read(beside)
-    assert claim is not None
+    owned = update.OwnedFiles.read(beside)
+    assert owned is not None
     named = str(victim) if name.startswith("/") else name
-    dataclasses.replace(claim, **{part: [*getattr(claim, part), named]}).save(beside)
+    dataclasses.replace(owned, **{part: [*getattr(owned, part), named]}).save(beside)
     before = contents(updated)
-    assert update.Claim.read(beside) is None
+    assert update.OwnedFiles.read(beside) is None
     update.complete_killed_update(str(updated))
     update.discard(str(updated))
     assert victim.read_text() == "mine" and contents(updated) == before
@@ -462,10 +462,10 @@ def test_a_claim_that_names_a_file_elsewhere_is_none(
 
 @pytest.mark.guarantee("output-kept")
 @pytest.mark.parametrize("content", [b"", b"mine", b'{"manifest": "0"}', seal({"manifest": "0", "old": 3})])
-def test_a_claim_that_no_run_wrote_is_none(updated: Path, content: bytes) -> None:
+def test_a_record_that_no_run_wrote_is_none(updated: Path, content: bytes) -> None:
     (updated / ".update" / ".claim.json").write_bytes(content)
     before = sorted(path for path in updated.rglob("*") if path.is_file())
-    assert update.Claim.read(updated / ".update") is None
+    assert update.OwnedFiles.read(updated / ".update") is None
     update.complete_killed_update(str(updated))
     update.discard(str(updated))
     assert sorted(path for path in updated.rglob("*") if path.is_file()) == before

@@ -24,7 +24,7 @@ from clearspan.pipelines.builders.vectors import Vectors
 from clearspan.pipelines.records import ReadOptions
 from clearspan.pipelines.units import update
 from clearspan.pipelines.units.job import Job
-from clearspan.pipelines.units.update import FOLDER, SECOND, Claim
+from clearspan.pipelines.units.update import FOLDER, SECOND, OwnedFiles
 from clearspan.shards import Dataset, verify
 from tests.pipelines.conftest import Command, killed, rows
 from tests.pipelines.test_ownership import files_of
@@ -596,8 +596,8 @@ def test_an_unfinished_update_goes_on_only_if_its_plan_and_its_dataset_are_the_s
         Path(job.path("manifest.json")).write_bytes(b"another manifest")
     assert update.begin(job, SECOND, plan) == beside and (beside / "plan.json").read_bytes() == plan
     assert [(beside / name).exists() for name in done] == [not changed] * 2
-    claim = Claim.read(beside)
-    assert claim is not None and claim.manifest == sha256(job.path("manifest.json")) and not claim.new
+    owned = OwnedFiles.read(beside)
+    assert owned is not None and owned.manifest == sha256(job.path("manifest.json")) and not owned.new
 
 
 @pytest.mark.guarantee("update-as-new")
@@ -614,7 +614,7 @@ def test_an_update_needs_each_of_its_names_in_the_subfolder(job: Job) -> None:
     (beside / "vectors-50002-000.tar").write_text("mine")
     with pytest.raises(PipelineError, match=r"vectors-50002-000\.tar: `update` needs this name"):
         update.begin(job, SECOND, b"the plan")
-    assert Claim.read(beside) is None and not (beside / "plan.json").exists()
+    assert OwnedFiles.read(beside) is None and not (beside / "plan.json").exists()
 
 
 @pytest.mark.guarantee("update-as-new")

@@ -1,11 +1,11 @@
-"""Claims of output folders: whose a folder is, and what differs."""
+"""Ownership of output folders: whose a folder is, and what differs."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from clearspan.shards.claim import ClaimError, claim, differences
+from clearspan.shards.ownership import OwnershipError, check_ownership, differences
 
 NAME = "plan.json"
 
@@ -29,12 +29,12 @@ def test_what_differs_is_named_field_by_field_and_of_lists_the_first() -> None:
 
 @pytest.mark.guarantee("output-kept")
 def test_a_folder_is_free_or_its_own(tmp_path: Path) -> None:
-    claim(str(tmp_path / "absent"), NAME, b"{}")
+    check_ownership(str(tmp_path / "absent"), NAME, b"{}")
     (tmp_path / ".hidden").write_text("")
-    claim(str(tmp_path), NAME, b"{}")
+    check_ownership(str(tmp_path), NAME, b"{}")
     (tmp_path / NAME).write_text("{}")
     (tmp_path / "other").write_text("")
-    claim(str(tmp_path), NAME, b"{}")
+    check_ownership(str(tmp_path), NAME, b"{}")
 
 
 @pytest.mark.guarantee("output-kept")
@@ -51,8 +51,8 @@ def test_anything_else_is_refused(tmp_path: Path, there: str | None, message: st
     (tmp_path / "deep" / "mine.txt").write_text("mine")
     if there is not None:
         (tmp_path / NAME).write_text(there)
-    with pytest.raises(ClaimError, match=message):
-        claim(str(tmp_path), NAME, b'{"seed": 2}')
+    with pytest.raises(OwnershipError, match=message):
+        check_ownership(str(tmp_path), NAME, b'{"seed": 2}')
 
 
 @pytest.mark.guarantee("output-kept")
@@ -60,5 +60,5 @@ def test_a_link_in_the_folder_is_somebodys(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "_done").symlink_to(tmp_path / "theirs")
-    with pytest.raises(ClaimError, match=r"holds other files \(_done\)"):
-        claim(str(tmp_path / "out"), NAME, b"{}")
+    with pytest.raises(OwnershipError, match=r"holds other files \(_done\)"):
+        check_ownership(str(tmp_path / "out"), NAME, b"{}")

@@ -1,15 +1,16 @@
-"""Claim of an output folder: a file in the folder describes the run that writes there, so that no run overwrites the
-output of another run.
+"""Ownership of an output folder: a file in the folder describes the run that writes there.
+
+So no run overwrites the output of another run.
 
     state of the folder                              what a run does
     missing or empty                                 starts
     holds the file with this run's description       continues: this run began or finished earlier
     holds the file of a run that wrote no output     removes that run's files, then starts
-    holds the file of a run that wrote output        raises ClaimError, which names the differences
-    holds only other files                           raises ClaimError, which names one of them
+    holds the file of a run that wrote output        raises OwnershipError, which names the differences
+    holds only other files                           raises OwnershipError, which names one of them
 
-The content of the file is a JSON object. Files whose names begin with a dot are ignored. A run calls `claim` before it
-changes anything in the folder.
+The content of the file is a JSON object. Files whose names begin with a dot are ignored. A run calls `check_ownership`
+before it changes anything in the folder.
 """
 
 import json
@@ -22,11 +23,11 @@ MAX_SHOWN = 6
 """Number of differences that an error names, at most."""
 
 
-class ClaimError(OSError):
+class OwnershipError(OSError):
     """The output folder belongs to another run, or holds other files. The message says which, and what to do."""
 
 
-def claim(
+def check_ownership(
     folder: str,
     name: str,
     content: bytes,
@@ -43,13 +44,13 @@ def claim(
             removed.
 
     Raises:
-        ClaimError: the folder holds another run's output, or other files.
+        OwnershipError: the folder holds another run's output, or other files.
     """
     path = storage.join(folder, name)
     if not storage.exists(path):
         others = [other for other in storage.tree(folder) if not other.startswith(".") and "/." not in other]
         if others:
-            raise ClaimError(f"{folder}: holds other files ({others[0]}): choose a new or empty `output`")
+            raise OwnershipError(f"{folder}: holds other files ({others[0]}): choose a new or empty `output`")
         return
     old = storage.read_bytes(path)
     if old == content:
@@ -63,10 +64,10 @@ def claim(
         current = json.loads(content)
         lines = [line.removeprefix("fingerprint.") for line in differences(record, current)]
     except (ValueError, TypeError, RecursionError):
-        raise ClaimError(f"{folder}: its {name} is not readable: {remedy}") from None
+        raise OwnershipError(f"{folder}: its {name} is not readable: {remedy}") from None
     if record.keys().isdisjoint(current):
-        raise ClaimError(f"{folder}: holds other files ({name}): choose a new or empty `output`")
-    raise ClaimError(
+        raise OwnershipError(f"{folder}: holds other files ({name}): choose a new or empty `output`")
+    raise OwnershipError(
         f"{folder} was begun with other inputs or options ({'; '.join(lines[:MAX_SHOWN]) or name}): {remedy}"
     )
 
