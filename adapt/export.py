@@ -19,8 +19,8 @@ from clearspan.adapt.stages import VECTORS
 from clearspan.adapt.updating import remark
 from clearspan.cli.command import Result
 from clearspan.common import files, terminal
+from clearspan.common.checksummed_folder import set_aside
 from clearspan.common.encoder.prompts import Prompts, Sides
-from clearspan.common.sealed_folder import set_aside
 from clearspan.eval.verdict import TRAINED
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units import update

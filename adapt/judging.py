@@ -2,7 +2,7 @@
 
     dataset, models, questions ──> eval.verdict.judge ──> verdict.json: held_out, questions
 
-The file is sealed, and holds a fingerprint of everything on which the verdicts depend. If the file exists and has
+The file is checksummed, and holds a fingerprint of everything on which the verdicts depend. If the file exists and has
 the fingerprint of the current inputs, the verdicts are not computed again. Embeddings that mining or an earlier call
 has computed come from the cache.
 """
@@ -22,6 +22,7 @@ from annotated_types import Ge
 from clearspan.adapt.options import UNTRAINED
 from clearspan.cli.command import Command, Errors, Printed, Result
 from clearspan.common import files, words
+from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.compute import AUTO, Precision, resolve
 from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
@@ -30,7 +31,6 @@ from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
 from clearspan.common.records import DataError
-from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import notice
 from clearspan.eval.verdict import TRAINED, Candidate, Verdict, judge
 from clearspan.pipelines.text.chunks import Chunker
@@ -103,7 +103,7 @@ class Verdicts:
             ValueError: the file is damaged.
             OSError: the file cannot be read.
         """
-        return cls.from_json(unseal(path.read_bytes()))
+        return cls.from_json(load_checksummed(path.read_bytes()))
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Verdicts":
@@ -120,7 +120,7 @@ def write_verdicts(options: Judging) -> None:
     inputs = fingerprint(options)
     if options.output.is_file():
         try:
-            if unseal(options.output.read_bytes())["inputs"] == inputs:
+            if load_checksummed(options.output.read_bytes())["inputs"] == inputs:
                 return
         except (ValueError, KeyError) as error:
             notice(f"{options.output}: damaged ({error}): the verdict is computed again")
@@ -144,7 +144,7 @@ def write_verdicts(options: Judging) -> None:
     found = {
         name: each and dataclasses.replace(each, notes=(*each.notes, *notes)).to_json() for name, each in every.items()
     }
-    files.write_bytes(options.output, seal(json.loads(json.dumps({"inputs": inputs, **found})), indent=1))
+    files.write_bytes(options.output, dump_checksummed(json.loads(json.dumps({"inputs": inputs, **found})), indent=1))
 
 
 def chunks_of(chunk_tokens: int, model: Encoder, prompt: str, documents: Sequence[str]) -> Chunks:

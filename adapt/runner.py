@@ -13,11 +13,11 @@ from typing import Any
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.stages import QUESTIONS_FILE, Stage, title, without_chunks, without_inputs
 from clearspan.common import files, terminal
+from clearspan.common.checksummed import dump_checksummed, load_checksummed
+from clearspan.common.checksummed_folder import FolderChangedError, set_aside
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.prompts import NONE
 from clearspan.common.model_forms import NO_FOLDER, STATIC, model_value_error
-from clearspan.common.sealed import seal, unseal
-from clearspan.common.sealed_folder import FolderChangedError, set_aside
 from clearspan.common.terminal import UsageError
 
 STATE = "adapt.json"
@@ -72,7 +72,7 @@ class AdaptRecord:
                 raise UsageError(f"`output` {options.output}: holds other files: name a new or an empty folder")
             return cls(options.output, state)
         try:
-            saved = unseal(path.read_bytes())
+            saved = load_checksummed(path.read_bytes())
             is_earlier = saved.get("format") != FORMAT
             same, state = saved["given"] == state["given"], {**saved, "steps": dict(saved["steps"])}
         except (ValueError, KeyError, TypeError) as error:
@@ -100,7 +100,7 @@ class AdaptRecord:
         return "embed" in self.commands
 
     def save(self) -> None:
-        files.write_bytes(self.folder / STATE, seal(self.content, indent=2))
+        files.write_bytes(self.folder / STATE, dump_checksummed(self.content, indent=2))
 
     def check(self, stage: Stage, options: Adapt) -> None:
         """Raise UsageError if an earlier call finished a stage with another command.

@@ -30,10 +30,10 @@ from benchmarks.docstrings import modules, write_corpus, write_pairs, write_retr
 from clearspan.cli.run import Work, run
 from clearspan.cli.words import words
 from clearspan.common import terminal
+from clearspan.common.checksummed_folder import set_aside
 from clearspan.common.encoder.cache import NO_CACHE
 from clearspan.common.files import remove_temporaries
 from clearspan.common.progress import duration
-from clearspan.common.sealed_folder import set_aside
 from clearspan.common.spawned import CommandError
 from clearspan.common.terminal import UsageError
 from clearspan.eval.details import cell_text, merged

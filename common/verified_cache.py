@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.files import (
     cache_folder,
     move,
@@ -27,7 +28,6 @@ from clearspan.common.files import (
     temporary_name,
     write_bytes,
 )
-from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import warn
 
 RECORD = ".json"
@@ -80,7 +80,7 @@ def cached_file(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
             temporary = path.with_name(temporary_name(name))
             try:
                 make(temporary)
-                record = seal({"name": name, "file": sha256(temporary)})
+                record = dump_checksummed({"name": name, "file": sha256(temporary)})
                 move(temporary, path)
                 write_bytes(path.with_name(name + RECORD), record)
             finally:
@@ -94,7 +94,7 @@ def _is_kept(path: Path) -> bool:
     if not path.exists() or not record.exists():
         return False
     try:
-        content = unseal(record.read_bytes())
+        content = load_checksummed(record.read_bytes())
         expected = str(content["file"])
         if content["name"] != path.name:
             raise ValueError(f"it belongs to {content['name']}")

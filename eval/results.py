@@ -23,9 +23,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.files import sha256
 from clearspan.common.records import DataError
-from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import one_line
 from clearspan.eval.files import json_text
 from clearspan.eval.scores import Difference, Examples, TaskScores, interval
@@ -98,7 +98,7 @@ class Results:
 
         The last field, `sha256`, is the hash of all other fields.
         """
-        return seal(json.loads(json_text(self.record())), indent=2).decode("ascii")
+        return dump_checksummed(json.loads(json_text(self.record())), indent=2).decode("ascii")
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def read(path: Path) -> Results:
     if file.stat().st_size > _MOST_BYTES:
         raise DataError(f"{problem}: larger than {_MOST_BYTES >> 20} MiB")
     try:  # json reads half of a surrogate pair, which a name may hold, and pydantic's own reader does not
-        text = json.dumps(unseal(file.read_bytes()), ensure_ascii=False).encode("utf-8", "replace")
+        text = json.dumps(load_checksummed(file.read_bytes()), ensure_ascii=False).encode("utf-8", "replace")
         results = TypeAdapter(Results).validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]

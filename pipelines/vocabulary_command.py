@@ -19,11 +19,11 @@ from annotated_types import Ge
 
 from clearspan.cli.catalog import COMMANDS
 from clearspan.cli.command import Result
+from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.errors import PipelineError
 from clearspan.common.files import sha256
 from clearspan.common.options import Flag
 from clearspan.common.progress import ProgressBar
-from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.builders import CorpusOptions
 from clearspan.pipelines.builders.text_inputs import EMPTY, FileOptions, TextOptions, text_of, texts_of
 from clearspan.pipelines.counter import RecordCounter, encoding_lines
@@ -162,7 +162,7 @@ def _earlier_summary(output: Path, plan: Plan) -> dict[str, Any] | None:
     None is also returned if a file of the tokenizer is missing or has changed.
     """
     try:
-        record = unseal((output / SUMMARY).read_bytes())
+        record = load_checksummed((output / SUMMARY).read_bytes())
         of_plan, hashes = record.pop("plan"), record.pop("files")
         is_whole = all(sha256(output / name) == known for name, known in hashes.items())
     except (OSError, ValueError, LookupError, AttributeError):
@@ -211,6 +211,6 @@ def _learn(options: Vocabulary, output: Path, plan: Plan) -> TokenizerSummary:
             storage.publish_bytes((Path(temporary) / name).read_bytes(), str(output / name))
     save_read(options.output, plan.sha256, plan.units[0].number, contents)
     check_inputs(options.output, plan, ())  # nothing is compared: it records the status of the inputs
-    record = seal({**dataclasses.asdict(summary), "plan": plan.sha256, "files": hashes})
+    record = dump_checksummed({**dataclasses.asdict(summary), "plan": plan.sha256, "files": hashes})
     storage.publish_bytes(record, str(output / SUMMARY))
     return summary

@@ -19,6 +19,7 @@ from typing import Annotated, overload
 import numpy as np
 from annotated_types import Ge, Le
 
+from clearspan.common.checksummed import build, dump_checksummed, load_checksummed
 from clearspan.common.compute import AUTO, Compute, check_device, resolve
 from clearspan.common.encoder.checked_model import load_model
 from clearspan.common.encoder.folder import device_of
@@ -30,7 +31,6 @@ from clearspan.common.field_names import id_field
 from clearspan.common.files import write_bytes
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.model_forms import check_folder
-from clearspan.common.sealed import build, seal, unseal
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
 from clearspan.retrieval import exact
@@ -92,7 +92,7 @@ def write_collection(folder: str | Path, settings: SearchSettings) -> Path:
     """
     record = dataclasses.asdict(settings.with_paths(lambda path: Path(os.path.relpath(path, folder)).as_posix()))
     build(SearchSettings, record)  # checks it
-    write_bytes(Path(folder) / NAME, seal(record, indent=1))
+    write_bytes(Path(folder) / NAME, dump_checksummed(record, indent=1))
     return Path(folder) / NAME
 
 
@@ -109,7 +109,7 @@ def read_settings(folder: str) -> SearchSettings:
     if not storage.exists(path):
         return SearchSettings(folder)
     try:
-        settings = build(SearchSettings, unseal(storage.read_bytes(path)))
+        settings = build(SearchSettings, load_checksummed(storage.read_bytes(path)))
     except ValueError as error:
         raise PipelineError(f"{path}: damaged ({error}): make the collection again") from None
     return settings.with_paths(functools.partial(_from_folder, folder))

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from clearspan.common.sealed import has_type
+from clearspan.common.checksummed import has_type
 from clearspan.shards.manifest import FILES_FOLDER, Manifest, ManifestError
 from clearspan.shards.reader import read_resource
 

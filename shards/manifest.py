@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clearspan.common import plugins
-from clearspan.common.sealed import build, has_type, seal, unseal
+from clearspan.common.checksummed import build, dump_checksummed, has_type, load_checksummed
 from clearspan.shards import lengths, moments, storage
 from clearspan.shards.schema import KINDS, LABEL, Schema, add_up
 
@@ -227,7 +227,7 @@ class Manifest:
             "totals": self.totals,
             "counts": self.counts,
         }
-        return seal(record | self.derived, indent=1)
+        return dump_checksummed(record | self.derived, indent=1)
 
     def wids_index(self, base: str = "") -> dict[str, Any]:
         """Return the list of shards in webdataset's `wids-shard-index-v1` format, for its indexed readers.
@@ -261,7 +261,7 @@ class Manifest:
         if not storage.exists(path):
             raise ManifestError(f"{folder}: no {NAME}: not a dataset, or its pipeline has not finished (run it again)")
         try:
-            record = unseal(storage.read_bytes(path))
+            record = load_checksummed(storage.read_bytes(path))
             version = (record["format"], record["version"])
             if version != (FORMAT, VERSION):
                 raise ManifestError(f"{path}: format {version[0]} version {version[1]}, not {FORMAT} {VERSION}")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from clearspan.common.checksummed import FileInfo, HashingFile
 from clearspan.common.files import cache_folder, path_in_errors, write_bytes
-from clearspan.common.sealed import FileInfo, HashingFile
 from clearspan.common.typed import checked
 from clearspan.common.verified_cache import has_sha256
 from clearspan.shards import storage, ustar

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from clearspan.common.checksummed import HashingFile
 from clearspan.common.files import path_in_errors
-from clearspan.common.sealed import HashingFile
 from clearspan.shards import ustar
 from clearspan.shards.contents import Contents
 from clearspan.shards.manifest import ShardInfo

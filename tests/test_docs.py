@@ -16,7 +16,7 @@ import clearspan
 from clearspan.adapt import runner
 from clearspan.cli.main import main
 from clearspan.cli.parser import Parser
-from clearspan.common import sealed_folder
+from clearspan.common import checksummed_folder
 from clearspan.pipelines.__main__ import COMMANDS
 from clearspan.pipelines.registry import BUILDERS
 from clearspan.pipelines.units import plan
@@ -89,7 +89,7 @@ def test_the_versions_that_the_page_on_compatibility_names_are_those_of_the_code
     for what, number in {
         "dataset: `manifest.json` and its tars": manifest.VERSION,
         "the bytes of a dataset": plan.FORMAT,
-        "checkpoints": sealed_folder.VERSION,
+        "checkpoints": checksummed_folder.VERSION,
         "`adapt.json`": runner.FORMAT,
     }.items():
         assert f"today {number} |" in rows[what], what

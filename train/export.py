@@ -4,8 +4,8 @@
 
 transformers loads the transformer of the folder, without its pooling; the folder of a static encoder has no
 transformer. Weights are safetensors. A masked-LM head that the run trained has a file of its own
-(`train.model.mlm_head`). Parameters of objectives are left out. The folder is sealed (`common.sealed_folder`): an
-export replaces only a folder that an export wrote and that has not changed since.
+(`train.model.mlm_head`). Parameters of objectives are left out. The folder is checksummed
+(`common.checksummed_folder`): an export replaces only a folder that an export wrote and that has not changed since.
 """
 
 import contextlib
@@ -126,7 +126,7 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     """Write the skeleton of an encoder: everything that an export needs, except the weights of a checkpoint.
 
     It consists of the configuration, the tokenizer, the settings for inference, the layers after the pooling, and
-    `data`. The folder becomes a sealed folder. A skeleton that is in it already is replaced.
+    `data`. The folder becomes a checksummed folder. A skeleton that is in it already is replaced.
 
     Args:
         encoder: the encoder, a `TrainableEncoder`.
@@ -184,7 +184,7 @@ def check_replaceable(folder: Path) -> None:
     Raises:
         CheckpointError: the folder has files that no export wrote, or that have changed since the export.
     """
-    from clearspan.common.sealed_folder import NAME, FolderChangedError, check_folder, files_in
+    from clearspan.common.checksummed_folder import NAME, FolderChangedError, check_folder, files_in
     from clearspan.train.engine.checkpoint import CheckpointError
 
     if not files_in(folder) and not (folder / NAME).exists():
@@ -235,7 +235,7 @@ def export(run: Path, folder: Path, checkpoint: str | None = None) -> str:
 
 
 def write_folder(encoder: Any, tokenizer: Any, folder: Path, recipe: str, origin: Origin) -> None:
-    """Write an encoder as a sealed model folder, replacing an earlier, unchanged export.
+    """Write an encoder as a checksummed model folder, replacing an earlier, unchanged export.
 
     Args:
         encoder: the encoder, a `TrainableEncoder`.
@@ -264,7 +264,7 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     Raises:
         CheckpointError: the run's files have changed, or a weight is missing or not finite.
     """
-    from clearspan.common.sealed_folder import FolderChangedError, check_folder
+    from clearspan.common.checksummed_folder import FolderChangedError, check_folder
     from clearspan.train.engine.checkpoint import CheckpointError
     from clearspan.train.model.tokenizer import load_tokenizer
     from clearspan.train.recipe import is_written
@@ -296,26 +296,26 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
 
 @contextlib.contextmanager
 def _replacing(folder: Path, kind: str) -> Iterator[Path]:
-    """Yield a temporary folder for the caller to fill; then seal it, and move its files to `folder`.
+    """Yield a temporary folder for the caller to fill; then write its manifest, and move its files to `folder`.
 
     The files that the manifest of `folder` lists are deleted first. If the move is interrupted, `folder` lacks some
     files. The weights are moved last.
 
     Args:
         folder: the folder whose content is replaced.
-        kind: the type of sealed folder that its manifest states: `model`, or `encoder` for a skeleton.
+        kind: the type of folder that its manifest states: `model`, or `encoder` for a skeleton.
 
     Raises:
         CheckpointError: a file cannot be written.
     """
-    from clearspan.common.sealed_folder import NAME, FolderChangedError, files_in, read_manifest, seal_folder
+    from clearspan.common.checksummed_folder import NAME, FolderChangedError, files_in, read_manifest, write_manifest
     from clearspan.train.engine.checkpoint import CheckpointError
 
     part = folder / f"{files.TEMPORARY}{kind}"
     shutil.rmtree(part, ignore_errors=True)
     try:
         yield part
-        seal_folder(part, kind)
+        write_manifest(part, kind)
         mode = (part / NAME).stat().st_mode  # from the umask; safetensors makes files that only their owner can read
         with contextlib.suppress(FolderChangedError):  # without a manifest, no file there is known to be an export's
             for name in read_manifest(folder, kind)[1]:

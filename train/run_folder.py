@@ -3,7 +3,7 @@
     OUTPUT/recipe.yaml   the recipe with all its values
     OUTPUT/inputs.json   a hash of each file and dataset that the run reads, by recipe key; whether the run has finished
                          and, if so, the hash of its metrics.jsonl; and a hash of all of these
-    OUTPUT/model/        the exported model, a sealed folder
+    OUTPUT/model/        the exported model, a checksummed folder
 
     recipe, OUTPUT ──> the state of the run (new, halted or finished), or a RecipeError that names what differs
 
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clearspan.common import files, terminal
+from clearspan.common.checksummed import dump_checksummed, load_checksummed
+from clearspan.common.checksummed_folder import FolderChangedError, check_folder, set_aside
 from clearspan.common.encoder.fingerprint import OTHERS, digest, model_sha256
 from clearspan.common.records import MissingDataError
-from clearspan.common.sealed import seal, unseal
-from clearspan.common.sealed_folder import FolderChangedError, check_folder, set_aside
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import HELD_OUT, Recipe, RecipeError, refuse
@@ -32,7 +32,7 @@ from clearspan.train.recipe import is_written, load_saved, to_file
 
 RECIPE, INPUTS, CHECKPOINTS, MODEL = "recipe.yaml", "inputs.json", "checkpoints", "model"
 METRICS = "metrics.jsonl"
-"""Names in a run's folder. The exported model is sealed as a folder of the kind MODEL (`common.sealed_folder`)."""
+"""Names in a run's folder. The exported model is a checksummed folder of the kind MODEL."""
 TAG = re.compile(r"step-(\d{8,})")
 DATASETS = ("data.*.path", "data.*.validation")
 FILES = ("model.path", "data.*.modality.path", "objectives.*.synonyms", "training.eval_data")
@@ -101,7 +101,7 @@ def _read_state(run: Path) -> dict[str, Any]:
     """
     path = run / INPUTS
     with contextlib.suppress(OSError, ValueError):
-        state = unseal(path.read_bytes())
+        state = load_checksummed(path.read_bytes())
         if isinstance(state.get("inputs"), dict):
             return {METRICS: None, **state}
     raise RecipeError(f"{path}: missing or damaged, so this run's data cannot be compared: start a new run")
@@ -111,7 +111,7 @@ def mark_finished(run: Path) -> None:
     """Record in a run's inputs.json that the run has finished, and the hash of its metrics.jsonl."""
     metrics = run / METRICS
     state = {**_read_state(run), "finished": True, METRICS: files.sha256(metrics) if metrics.is_file() else None}
-    files.write_bytes(run / INPUTS, seal(state, indent=2))
+    files.write_bytes(run / INPUTS, dump_checksummed(state, indent=2))
 
 
 def check_metrics(run: Path) -> None:
@@ -247,7 +247,7 @@ def save(recipe: Recipe) -> None:
     """
     files.write_bytes(Path(recipe.output) / RECIPE, to_file(recipe))
     state = {"finished": False, "inputs": inputs(recipe)}
-    files.write_bytes(Path(recipe.output) / INPUTS, seal(state, indent=2))
+    files.write_bytes(Path(recipe.output) / INPUTS, dump_checksummed(state, indent=2))
 
 
 def check_writable(run: Path) -> None:

@@ -18,8 +18,8 @@ import dataclasses
 import time
 from collections.abc import Collection, Iterator, Sequence
 
+from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.progress import ProgressBar, counted
-from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.errors import InputChangedError
 from clearspan.pipelines.readers import content_hash
 from clearspan.pipelines.records import Inputs, ReadOptions, Split
@@ -43,7 +43,7 @@ def save_read(folder: str, plan: str, unit: int, hashes: Sequence[str]) -> None:
         unit: the number of the unit.
         hashes: a hash of the content of each of the unit's splits (`readers.content_hash`), in order.
     """
-    storage.publish_bytes(seal({"plan": plan, "unit": unit, "read": list(hashes)}), _path(folder, unit))
+    storage.publish_bytes(dump_checksummed({"plan": plan, "unit": unit, "read": list(hashes)}), _path(folder, unit))
 
 
 def _path(folder: str, unit: int) -> str:
@@ -61,7 +61,7 @@ def _recorded_hashes(folder: str, plan: str, unit: int) -> list[str] | None:
         unit: the number of the unit.
     """
     try:
-        record = unseal(storage.read_bytes(_path(folder, unit)))
+        record = load_checksummed(storage.read_bytes(_path(folder, unit)))
     except ValueError:
         return None
     return record["read"] if (record.get("plan"), record.get("unit")) == (plan, unit) else None
@@ -92,7 +92,7 @@ def _recorded_statuses(folder: str, plan: str) -> list[list[int] | None]:
         plan: the SHA-256 of the plan.
     """
     try:
-        record = unseal(storage.read_bytes(storage.join(folder, RECORDS, STATUS)))
+        record = load_checksummed(storage.read_bytes(storage.join(folder, RECORDS, STATUS)))
     except (FileNotFoundError, ValueError):
         return []
     return record["status"] if record.get("plan") == plan else []
@@ -132,7 +132,9 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
     for split, is_same in _compared(plan.root, again, quiet):
         if not is_same:
             raise InputChangedError.of(storage.join(plan.root, split.input.name))
-    storage.publish_if_changed(seal({"plan": plan.sha256, "status": statuses}), storage.join(folder, RECORDS, STATUS))
+    storage.publish_if_changed(
+        dump_checksummed({"plan": plan.sha256, "status": statuses}), storage.join(folder, RECORDS, STATUS)
+    )
     return same
 
 

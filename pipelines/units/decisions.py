@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 import zstandard
 
+from clearspan.common.checksummed import append_checksum, strip_checksum
 from clearspan.common.errors import PipelineError
-from clearspan.common.sealed import seal_bytes, unseal_bytes
 from clearspan.common.terminal import warn
 from clearspan.pipelines.units import exchange, linking, near
 from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, NEAR_DUPLICATE, OVER_LIMIT, Curation
@@ -72,10 +72,10 @@ def is_whole(path: str) -> bool:
     """Return True if a file that this run or an interrupted one wrote is undamaged; otherwise warn, and return False.
 
     Args:
-        path: the path of the file, which must exist and end with a hash of its content (`common.sealed`).
+        path: the path of the file, which must exist and end with a hash of its content (`common.checksummed`).
     """
     try:
-        unseal_bytes(storage.read_bytes(path))
+        strip_checksum(storage.read_bytes(path))
     except ValueError:
         warn(f"{path}: damaged since it was written: made again")
         return False
@@ -155,7 +155,7 @@ def _units(offsets: np.ndarray, positions: np.ndarray) -> np.ndarray:
 def _write(
     job: Job, name: str, number: int, entries: np.ndarray, destination: np.ndarray, destinations: int = BUCKETS
 ) -> None:
-    storage.publish_bytes(seal_bytes(pack(entries, destination, destinations)), job.entries_path(name, number))
+    storage.publish_bytes(append_checksum(pack(entries, destination, destinations)), job.entries_path(name, number))
 
 
 def duplicates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
@@ -275,7 +275,9 @@ def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
         groups = linking.rename(first["text"], names)
         texts = np.concatenate([first["text"], first["group"], last["text"]])
         members = linking.members(texts, np.concatenate([groups, groups, last["group"]]))
-    storage.publish_bytes(seal_bytes(names.tobytes()), job.entries_path(_entries_in(Entries.NAMES, iteration), unit))
+    storage.publish_bytes(
+        append_checksum(names.tobytes()), job.entries_path(_entries_in(Entries.NAMES, iteration), unit)
+    )
     _write(job, _entries_in(Entries.SENT, iteration), unit, members, _bucket(members["text"]))
 
 
@@ -324,7 +326,7 @@ def has_converged(job: Job, iteration: int) -> bool:
     """
     if iteration == 0:
         return False
-    nothing = len(seal_bytes(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units)))
+    nothing = len(append_checksum(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units)))
     sizes, before = storage.file_sizes(job.staged_folder), f"{_entries_in(Entries.REPLIES, iteration - 1)}-"
     return all(size == nothing for name, size in sizes.items() if name.startswith(before))
 
@@ -353,7 +355,7 @@ def add_up(job: Job, _: int, slices: int) -> None:
     """
     each = storage.each(job.folder, lambda unit: _groups(job, unit), range(job.num_units))
     total = sum(np.count_nonzero(groups != linking.DROPPED) for groups in each)
-    storage.publish_bytes(seal_bytes(np.array([total], NUMBER).tobytes()), job.entries_path(Entries.ROWS, 0))
+    storage.publish_bytes(append_checksum(np.array([total], NUMBER).tobytes()), job.entries_path(Entries.ROWS, 0))
 
 
 def weigh_groups(job: Job, number: int, slices: int) -> None:
@@ -368,7 +370,7 @@ def weigh_groups(job: Job, number: int, slices: int) -> None:
     """
     part, _, _, num_groups = _eligible(job, number, slices)
     weight = np.array([part["rows"].sum(dtype=NUMBER), num_groups], NUMBER).tobytes()
-    storage.publish_bytes(seal_bytes(weight), job.entries_path(Entries.ELIGIBLE, number))
+    storage.publish_bytes(append_checksum(weight), job.entries_path(Entries.ELIGIBLE, number))
 
 
 def count_together(job: Job, _: int, slices: int) -> None:
@@ -383,7 +385,7 @@ def count_together(job: Job, _: int, slices: int) -> None:
     each = [_read(job, job.entries_path(Entries.ELIGIBLE, number), NUMBER) for number in range(slices)]
     eligible, groups = np.array(each).sum(axis=0).tolist()
     figures = np.array([rows, groups, rows - eligible], NUMBER)
-    storage.publish_bytes(seal_bytes(figures.tobytes()), job.entries_path(Entries.TOGETHER, 0))
+    storage.publish_bytes(append_checksum(figures.tobytes()), job.entries_path(Entries.TOGETHER, 0))
 
 
 class Together(NamedTuple):
@@ -531,7 +533,7 @@ def put_together(job: Job, unit: int, slices: int) -> None:
     marks[_are_duplicates(job, unit, slices)] = DUPLICATE
     if job.curation.near_dedup is not None:
         merged = near.merge(_decided(job, Entries.SIMILAR, unit, slices, near.DROPPED))
-        storage.publish_bytes(seal_bytes(merged.tobytes()), job.entries_path(Entries.NEAR, unit))
+        storage.publish_bytes(append_checksum(merged.tobytes()), job.entries_path(Entries.NEAR, unit))
         marks[merged["row"]] = NEAR_DUPLICATE
     content = zstandard.ZstdCompressor(write_checksum=True).compress(marks.tobytes())
     storage.publish_bytes(content, job.marks_path(unit))
@@ -548,7 +550,7 @@ def find_limits(job: Job, _: int, slices: int) -> None:
     kept = np.array([np.count_nonzero(are_kept(marks)) for marks in each], np.int64)
     before = np.cumsum(kept) - kept
     left = np.clip(job.curation.limit - before, 0, kept)
-    storage.publish_bytes(seal_bytes(left.astype(NUMBER).tobytes()), job.entries_path(Entries.LIMIT, 0))
+    storage.publish_bytes(append_checksum(left.astype(NUMBER).tobytes()), job.entries_path(Entries.LIMIT, 0))
 
 
 def are_kept(marks: np.ndarray) -> np.ndarray:
@@ -588,7 +590,7 @@ def _put_together(job: Job, unit: int) -> np.ndarray:
     return _read(job, job.marks_path(unit), np.dtype(np.uint8), zstandard.decompress).copy()
 
 
-def _read(job: Job, path: str, dtype: np.dtype, content: Callable[[bytes], bytes] = unseal_bytes) -> np.ndarray:
+def _read(job: Job, path: str, dtype: np.dtype, content: Callable[[bytes], bytes] = strip_checksum) -> np.ndarray:
     try:
         return np.frombuffer(content(storage.read_bytes(path)), dtype)
     except (FileNotFoundError, ValueError, zstandard.ZstdError) as error:

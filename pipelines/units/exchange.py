@@ -12,7 +12,7 @@ entry for each destination. The entries follow, sorted by destination. A reader 
 destinations from each of many files, and holds only these entries in memory. No entry passes through Beam.
 
 The files that a unit writes about its examples have hashes in the unit's result. Any other file ends with its own hash
-(`common.sealed.seal_bytes`). If a continued run finds that such a file is damaged, it writes the file again.
+(`common.checksummed.append_checksum`). If a continued run finds that such a file is damaged, it writes the file again.
 """
 
 from collections.abc import Sequence

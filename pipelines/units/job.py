@@ -21,7 +21,7 @@ import re
 from enum import StrEnum
 from typing import Any
 
-from clearspan.common.sealed import build, seal, unseal
+from clearspan.common.checksummed import build, dump_checksummed, load_checksummed
 from clearspan.pipelines.builders import Builder, Worker
 from clearspan.pipelines.counter import Counts
 from clearspan.pipelines.records import ReadOptions
@@ -205,7 +205,7 @@ class UnitResult:
             plan: the SHA-256 of plan.json.
             unit: the number of the unit.
         """
-        return seal({"plan": plan, "unit": unit, **dataclasses.asdict(self)})
+        return dump_checksummed({"plan": plan, "unit": unit, **dataclasses.asdict(self)})
 
     @classmethod
     def from_json(cls, data: bytes, plan: str, unit: int) -> "UnitResult":
@@ -219,7 +219,7 @@ class UnitResult:
         Raises:
             ValueError: the content is damaged, or belongs to a different unit or plan.
         """
-        record = unseal(data)
+        record = load_checksummed(data)
         if (record.get("plan"), record.get("unit")) != (plan, unit):
             raise ValueError("the result of another unit or plan")
         try:

@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 
 import zstandard
 
-from clearspan.common.sealed import unseal_bytes
+from clearspan.common.checksummed import strip_checksum
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import STATUS
 from clearspan.pipelines.units.curation import VERDICTS
@@ -197,7 +197,7 @@ def _is_own(folder: str, name: str, records: _Records) -> bool:
             sha256 = records.known[name]
             return sha256 is None or storage.sha256(storage.join(folder, *name.split("/"))) == sha256
         if ENTRIES_NAME.fullmatch(name):
-            unseal_bytes(_read(folder, name))
+            strip_checksum(_read(folder, name))
             return True
         if (match := VERDICTS_NAME.fullmatch(name)) and int(match[1]) in records.units:
             return set(zstandard.decompress(_read(folder, name))) <= VERDICTS

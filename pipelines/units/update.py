@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
+from clearspan.common.checksummed import build, dump_checksummed, load_checksummed
 from clearspan.common.errors import PipelineError
 from clearspan.common.files import file_in_way, locked, remove_files, remove_temporaries, sha256, write_bytes
 from clearspan.common.progress import counted
-from clearspan.common.sealed import build, seal, unseal
 from clearspan.pipelines.builders.copied import readable_shards
 from clearspan.pipelines.errors import InputChangedError
 from clearspan.pipelines.units import plan as planning
@@ -164,14 +164,14 @@ class OwnedFiles:
         Anyone can write such a record, so one that names a file outside of the two folders is none.
         """
         try:
-            owned = build(cls, unseal((beside / OWNED).read_bytes()))
+            owned = build(cls, load_checksummed((beside / OWNED).read_bytes()))
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         folders = ((beside.parent, owned.old), (beside, owned.new), (beside.parent, owned.new))
         return owned if all(_is_inside(folder, name) for folder, names in folders for name in names) else None
 
     def save(self, beside: Path) -> None:
-        write_bytes(beside / OWNED, seal(dataclasses.asdict(self)))
+        write_bytes(beside / OWNED, dump_checksummed(dataclasses.asdict(self)))
 
     def covers(self, name: str) -> bool:
         """Return whether the update may write a file of this name, relative to `.update`."""

@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from clearspan.common.checksummed import build, dump_checksummed, load_checksummed
 from clearspan.common.files import locked, remove_temporaries, temporary_folder
 from clearspan.common.progress import ProgressBar
 from clearspan.common.ragged import Ragged, segments
-from clearspan.common.sealed import build, seal, unseal
 from clearspan.retrieval.mining.choice import Allowed, ChoiceOptions, allowed_texts, negatives_of_rows
 from clearspan.retrieval.mining.nearest import LexicalSearch, Nearest, cosines
 from clearspan.retrieval.mining.source import MiningSource, read_source
@@ -107,7 +107,7 @@ class MinedUnit:
         if not storage.exists(path):
             return None
         try:
-            record = unseal(storage.read_bytes(path))
+            record = load_checksummed(storage.read_bytes(path))
             if (record["plan"], record["unit"]) != (plan, unit):
                 return None
             shards = [build(ShardInfo, shard) for shard in record["shards"]]
@@ -120,7 +120,7 @@ class MinedUnit:
 
     def save(self, folder: str, unit: int, plan: str) -> None:
         record = {"plan": plan, "unit": unit, **dataclasses.asdict(self)}
-        storage.publish_bytes(seal(record), storage.join(folder, DONE, f"{unit:05d}.json"))
+        storage.publish_bytes(dump_checksummed(record), storage.join(folder, DONE, f"{unit:05d}.json"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,7 +242,7 @@ def mine(
         PipelineError: the source's positives and negatives have different prompts.
         ShardError: the source is damaged.
     """
-    plan = seal({"fingerprint": dict(fingerprint)}, indent=1)
+    plan = dump_checksummed({"fingerprint": dict(fingerprint)}, indent=1)
     sha256 = hashlib.sha256(plan).hexdigest()
     with contextlib.nullcontext() if storage.is_remote(output) else locked(output):
         check_ownership(output, PLAN, plan)

@@ -16,7 +16,7 @@ from clearspan.adapt import runner
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.run import until_verdict
 from clearspan.adapt.stages import VERDICT, Stage
-from clearspan.common.sealed import seal
+from clearspan.common.checksummed import dump_checksummed
 from clearspan.eval.verdict import Verdict
 from clearspan.pipelines.__main__ import main as pipelines
 from tests.adapt.test_decision import verdict
@@ -71,7 +71,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
 
 
 def write_verdict(output: Path, found: Verdict) -> None:
-    (output / VERDICT).write_bytes(seal({"inputs": "", "held_out": found.to_json(), "questions": None}))
+    (output / VERDICT).write_bytes(dump_checksummed({"inputs": "", "held_out": found.to_json(), "questions": None}))
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def line(tmp_path: Path, still: Path, ran: Ran, capsys: pytest.CaptureFixture[st
         shutil.copytree(still, output / name)
     write_verdict(output, verdict("untrained static"))
     done = {stage.name: str(stage) for stage in planned(options)}
-    (output / runner.STATE).write_bytes(seal({"format": runner.FORMAT, "steps": done, "given": None}))
+    (output / runner.STATE).write_bytes(dump_checksummed({"format": runner.FORMAT, "steps": done, "given": None}))
     line = ["--output", str(output), "--quiet", "--input"]
     assert adapt.main([*line, options.inputs[0]]) == 0
     capsys.readouterr()

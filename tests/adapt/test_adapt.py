@@ -16,9 +16,9 @@ from clearspan.adapt.judging import Judging
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.runner import STATE
 from clearspan.adapt.stages import Stage
+from clearspan.common.checksummed import dump_checksummed
 from clearspan.common.compute import Compute
 from clearspan.common.encoder.fingerprint import model_sha256
-from clearspan.common.sealed import seal
 from clearspan.common.spawned import CommandError
 from clearspan.eval.models.load import load_model
 from clearspan.eval.verdict import Candidate, judge
@@ -144,7 +144,7 @@ def test_a_killed_call_continues_and_ends_as_one_that_was_not(
     recipes = ("simcse-unsup-bert-base", "contrastive-only", "clear-roberta-base")
     model = Path(arguments[arguments.index("--model") + 1])
     begun = {"format": runner.FORMAT, "steps": {}, "given": model_sha256(model)}
-    (output / STATE).write_bytes(seal(begun))
+    (output / STATE).write_bytes(dump_checksummed(begun))
     assert [adapt.main([*arguments, "--recipe", recipe, "--dry-run"]) for recipe in recipes] == [0, 0, 0]
     assert capsys.readouterr().out.count("training.eval_data=heldout training.eval_steps=") == 3
 
@@ -213,7 +213,7 @@ def test_bad_input_is_one_line(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("mine")
     assert complaint("--output", str(tmp_path / "mine")).endswith("holds other files: name a new or an empty folder\n")
-    (tmp_path / "mine/adapt.json").write_bytes(seal({"steps": {}, "given": None, "verdict": "better"}))
+    (tmp_path / "mine/adapt.json").write_bytes(dump_checksummed({"steps": {}, "given": None, "verdict": "better"}))
     assert complaint("--output", str(tmp_path / "mine")).endswith(
         "another version of this command made it: name another --output\n"
     )
@@ -255,7 +255,7 @@ def test_one_precision_of_embedding_is_given_to_all_that_embed_by_the_transforme
     assert given("--precision", "fp32") == dict.fromkeys(embedding, "fp32")
     (tmp_path / "out").mkdir()
     saved = {"format": runner.FORMAT, "steps": {}, "given": model_sha256(model), "precision": "fp32"}
-    (tmp_path / "out" / STATE).write_bytes(seal(saved))
+    (tmp_path / "out" / STATE).write_bytes(dump_checksummed(saved))
     assert given() == dict.fromkeys(embedding, "fp32")
 
 

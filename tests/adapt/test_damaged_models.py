@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clearspan.adapt.runner import damage
-from clearspan.common.sealed_folder import seal_folder
+from clearspan.common.checksummed_folder import write_manifest
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def options(tmp_path: Path) -> Any:
         folder.mkdir(parents=True)
         (folder / "model.safetensors").write_text("weights")
         (folder / "README.md").write_text("A card.")
-        seal_folder(folder, "model")
+        write_manifest(folder, "model")
     return SimpleNamespace(**folders)
 
 

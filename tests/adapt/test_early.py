@@ -13,8 +13,8 @@ from clearspan.adapt.options import Adapt
 from clearspan.adapt.preflight import checked_fields
 from clearspan.adapt.run import until_verdict
 from clearspan.adapt.stages import QUESTIONS_FILE, Stage
+from clearspan.common.checksummed import dump_checksummed
 from clearspan.common.records import DataError
-from clearspan.common.sealed import seal
 from clearspan.common.spawned import CommandError
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.api import make_dataset, make_tokenizer
@@ -99,7 +99,7 @@ def finished(tmp_path: Path) -> list[str]:
     done = {stage.name: str(stage) for stage in [*planned(options), stages.embed(options, options.base)]}
     options.output.mkdir()
     found = {"format": runner.FORMAT, "steps": done, "given": None, "delivered": "untrained static"}
-    (options.output / runner.STATE).write_bytes(seal(found))
+    (options.output / runner.STATE).write_bytes(dump_checksummed(found))
     return line
 
 

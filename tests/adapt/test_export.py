@@ -14,9 +14,9 @@ from clearspan.adapt.decision import decide
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.runner import AdaptRecord
+from clearspan.common.checksummed import load_checksummed
 from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.files import temporary_name
-from clearspan.common.sealed import unseal
 from tests.adapt.test_decision import verdict
 from tests.pipelines.test_ownership import files_of
 
@@ -44,7 +44,7 @@ def test_the_winners_model_and_weight_are_delivered(
     assert result.decision == decision
     out = options.output
     assert (out / "model/config.json").read_text() == copied
-    settings = unseal((out / "search.json").read_bytes())
+    settings = load_checksummed((out / "search.json").read_bytes())
     assert (settings["vectors"], settings["model"], settings["weight"]) == ("vectors", "model", weight)
     found = json.loads((out / "adapt.json").read_text())
     assert (found["winner"], found["weight"]) == (winner, weight)
@@ -105,7 +105,7 @@ def test_the_prompt_of_queries_that_was_chosen_travels_with_the_folder(options: 
     named = dataclasses.replace(options, prompt_name=("none",))
     export.export(decision, record, named)
     export.finish(decision, record, named)
-    assert unseal((options.output / "search.json").read_bytes())["prompt_name"] == "none"
+    assert load_checksummed((options.output / "search.json").read_bytes())["prompt_name"] == "none"
 
 
 @pytest.mark.guarantee("adapted-folder-searches")
@@ -218,7 +218,7 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
         output=out, trained=options.trained, untrained=options.untrained, chunk_tokens=None, **values
     )
     result = export.finish(decision, record, given)
-    settings = unseal((out / "search.json").read_bytes())
+    settings = load_checksummed((out / "search.json").read_bytes())
     expected = {"vectors": "vectors", "model": "model", "weight": 0.8125, "stemmer": "german", "prompt_name": "query"}
     assert settings == {**expected, "id_field": "isbn"}
     saved = json.loads((out / "adapt.json").read_text())
@@ -250,6 +250,6 @@ def test_without_prompts_and_titles_a_folder_names_none(options: Adapt, monkeypa
     decision, record = decide(Verdicts(verdict("trained"))), AdaptRecord(options.output, {"steps": {}})
     export.export(decision, record, options)
     result = export.finish(decision, record, options)
-    settings = unseal((options.output / "search.json").read_bytes())
+    settings = load_checksummed((options.output / "search.json").read_bytes())
     assert (settings["prompt_name"], settings["stemmer"], settings["id_field"]) == (None, None, None)
     assert asked[0][2:] == (None, {}) and result.remark == ""

@@ -17,8 +17,8 @@ from clearspan.adapt.options import Adapt
 from clearspan.adapt.runner import UPDATED, AdaptRecord
 from clearspan.adapt.stages import QUESTIONS_FILE, Stage
 from clearspan.adapt.updating import check_update
+from clearspan.common.checksummed import dump_checksummed
 from clearspan.common.errors import PipelineError
-from clearspan.common.sealed import seal
 from clearspan.common.spawned import CommandError
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.units import update
@@ -97,7 +97,9 @@ def test_an_update_looks_up_no_question_again_and_judges_by_the_same_ones(
     options = Adapt(inputs=(str(tmp_path / "owls.jsonl"),), output=output, queries=asked)
     found = json.loads((output / runner.STATE).read_text())
     found["steps"] |= {stage.name: stage.recorded for stage in planned(options) if stage.is_known}
-    (output / runner.STATE).write_bytes(seal({key: value for key, value in found.items() if key != "sha256"}))
+    (output / runner.STATE).write_bytes(
+        dump_checksummed({key: value for key, value in found.items() if key != "sha256"})
+    )
     (output / QUESTIONS_FILE).write_text("query,answer\nWhere do owls roost?,In barns.\n")
     given = [*line, str(grown(tmp_path))]
     for more in ([], ["--queries", str(tmp_path / "others.csv")]):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from annotated_types import Ge, Gt, Interval, Le, Len, Lt, MinLen
 
-from clearspan.common.sealed import build
+from clearspan.common.checksummed import build
 from clearspan.common.terminal import UsageError
 from clearspan.common.typed import MismatchError, check_argument, checked, conform
 
@@ -219,7 +219,7 @@ class Sums:
 
 
 @pytest.mark.parametrize("record", [{"total": 1 << 90}, {"total": 0, "mean": 0.5, "by_name": {"a": [1.0]}}])
-def test_a_sealed_record_may_hold_an_exact_sum_of_any_size(record: dict[str, Any]) -> None:
+def test_a_checksummed_record_may_hold_an_exact_sum_of_any_size(record: dict[str, Any]) -> None:
     assert asdict(build(Sums, record)) == {"mean": None, "by_name": {}, **record}
 
 
@@ -234,7 +234,7 @@ def test_a_sealed_record_may_hold_an_exact_sum_of_any_size(record: dict[str, Any
         ({"total": 1, "by_name": {"a": [1.0, 2]}}, "Sums: by_name.a.1 must be a number"),
     ],
 )
-def test_a_number_of_another_type_in_a_sealed_record_is_damage(record: dict[str, Any], message: str) -> None:
+def test_a_number_of_another_type_in_a_checksummed_record_is_damage(record: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         build(Sums, record)
 

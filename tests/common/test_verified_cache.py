@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from clearspan.common import verified_cache as module
+from clearspan.common.checksummed import dump_checksummed
 from clearspan.common.files import temporary_name
-from clearspan.common.sealed import seal
 from clearspan.common.verified_cache import RECORD, cached_file, checksums
 from clearspan.common.words import VERSION
 from clearspan.retrieval.stemming import PLAIN
@@ -280,7 +280,7 @@ def test_a_file_is_used_only_with_its_own_record(
     make = Maker()
     read(make)
     content = {key: value(cache / "a.index") if callable(value) else value for key, value in record.items()}
-    (cache / f"a.index{RECORD}").write_bytes(seal(content))
+    (cache / f"a.index{RECORD}").write_bytes(dump_checksummed(content))
     is_own = set(record) == {"file", "name"} and not told
     assert read(make) == CONTENT and make.times == (1 if is_own else 2)
     said = capsys.readouterr().err

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clearspan.common.sealed import seal, unseal
+from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.eval import scores
 from clearspan.eval.compare import main
 from clearspan.eval.results import Results, examples_bytes
@@ -245,9 +245,9 @@ def test_an_undefined_figure_is_shown_as_undefined_and_exceeds_nothing(
 
 def rehashed(folder: Path, other: Path) -> None:
     """Write the results.json of another folder to a folder, with the hash of the folder's examples.npz."""
-    record = unseal((other / "results.json").read_bytes())
+    record = load_checksummed((other / "results.json").read_bytes())
     record["examples"] = hashlib.sha256((folder / "examples.npz").read_bytes()).hexdigest()
-    (folder / "results.json").write_bytes(seal(record))
+    (folder / "results.json").write_bytes(dump_checksummed(record))
 
 
 def test_bad_input_is_held_to_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

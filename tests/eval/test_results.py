@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clearspan.common.checksummed import dump_checksummed
 from clearspan.common.records import DataError
-from clearspan.common.sealed import seal
 from clearspan.eval import results as module
 from clearspan.eval.results import EXAMPLES, RESULTS, Results, examples_bytes
 from clearspan.eval.scores import Examples, TaskScores
@@ -99,7 +99,7 @@ def test_an_edited_score_and_a_file_without_its_hashes_are_refused(evaluation: P
     path.write_text(json.dumps(record))
     with pytest.raises(DataError, match="its content does not match its sha256: damaged or edited"):
         module.read(evaluation)
-    path.write_bytes(seal(record))
+    path.write_bytes(dump_checksummed(record))
     with pytest.raises(
         DataError, match=r"examples\.npz: missing, damaged, or not of the same run as its results\.json"
     ):

@@ -12,10 +12,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from clearspan.common import files
+from clearspan.common.checksummed import build
 from clearspan.common.errors import PipelineError
 from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.common.ragged import Ragged
-from clearspan.common.sealed import build
 from clearspan.pipelines.builders.labeled import LabeledWorker
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.records import Record

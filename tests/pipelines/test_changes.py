@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.errors import PipelineError
-from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines import readers, run
 from clearspan.pipelines.readers import content_hash, read_splits, sniff
 from clearspan.pipelines.readers.lines import TextLines
@@ -497,9 +497,12 @@ def test_times_of_another_plan_are_not_those_of_this_one(
     recorded(tmp_path, made)
     found = compared(monkeypatch)
     path = tmp_path / ".clearspan" / "status.json"
-    path.write_bytes(seal({**unseal(path.read_bytes()), "plan": "0" * 64}))
+    path.write_bytes(dump_checksummed({**load_checksummed(path.read_bytes()), "plan": "0" * 64}))
     assert changes.check_inputs(str(tmp_path), made, {1}) == {1} and found == [("a.txt", 56)]
-    assert unseal(path.read_bytes()) == {"plan": made.sha256, "status": [[*entry.status] for entry in made.inputs]}
+    assert load_checksummed(path.read_bytes()) == {
+        "plan": made.sha256,
+        "status": [[*entry.status] for entry in made.inputs],
+    }
 
 
 @pytest.mark.guarantee("changed-input")

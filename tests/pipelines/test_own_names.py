@@ -13,8 +13,8 @@ import pytest
 import zstandard
 
 from clearspan.common import files
+from clearspan.common.checksummed import append_checksum
 from clearspan.common.errors import PipelineError
-from clearspan.common.sealed import seal_bytes
 from clearspan.eval import run as evaluation
 from clearspan.eval.report.html import write_report
 from clearspan.eval.results import Results, examples_bytes
@@ -73,12 +73,12 @@ def test_a_run_of_four_units_may_write_its_own_names_alone(name: str, expected: 
 
 
 @pytest.mark.guarantee("output-kept")
-def test_a_file_is_a_runs_own_by_its_hash_its_seal_or_its_marks(tmp_path: Path) -> None:
+def test_a_file_is_a_runs_own_by_its_hash_its_checksum_or_its_marks(tmp_path: Path) -> None:
     contents = {
         "known.json": b"{}",
         "hashed.json": b"owl",
         "edited.json": b"awl",
-        "_curated/duplicates-00001.rows": seal_bytes(b"rows"),
+        "_curated/duplicates-00001.rows": append_checksum(b"rows"),
         "_curated/duplicates-00002.rows": b"rows",
         "_curated/00001.zst": zstandard.compress(bytes([0, 1, 2, 0])),
         "_curated/00002.zst": zstandard.compress(b"mine"),

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from clearspan.common.checksummed import append_checksum, dump_checksummed, load_checksummed
 from clearspan.common.errors import PipelineError
 from clearspan.common.files import TEMPORARY, InUseError, locked, sha256, temporary_name
-from clearspan.common.sealed import seal, seal_bytes, unseal
 from clearspan.pipelines import run
 from clearspan.pipelines.builders.documents import Documents
 from clearspan.pipelines.counter import Counts
@@ -177,8 +177,8 @@ def test_of_a_round_what_is_missing_or_damaged_remains(
         by_slice = dataclasses.replace(each, elements_of=lambda _, slices: slices)
         assert each.elements(job) == [(0, 5), (1, 5), (2, 5)]
         assert by_slice.elements(job) == [(number, 5) for number in range(5)]
-        (tmp_path / "_curated" / name.format(1)).write_bytes(seal_bytes(b"decided"))
-        (tmp_path / "_curated" / name.format(4)).write_bytes(seal_bytes(b"decided"))
+        (tmp_path / "_curated" / name.format(1)).write_bytes(append_checksum(b"decided"))
+        (tmp_path / "_curated" / name.format(4)).write_bytes(append_checksum(b"decided"))
         assert each.elements(job) == [(0, 5), (2, 5)] and by_slice.elements(job) == [(0, 5), (2, 5), (3, 5)]
         for number in (1, 4):
             (tmp_path / "_curated" / name.format(number)).write_bytes(b"decided")
@@ -188,7 +188,7 @@ def test_of_a_round_what_is_missing_or_damaged_remains(
         told = capsys.readouterr().err
         for number in (1, 4):
             assert (f"{number:05d}.rows: damaged since it was written: made again" in told) is is_checked
-        (tmp_path / "_curated" / name.format(1)).write_bytes(seal_bytes(b"decided"))
+        (tmp_path / "_curated" / name.format(1)).write_bytes(append_checksum(b"decided"))
         assert dataclasses.replace(each, is_over=lambda job: True).elements(job) == []
     monkeypatch.setattr(decisions, "have_marks", lambda job: True)
     assert each.elements(job) == [] and len(dataclasses.replace(each, decides=False).elements(job)) == 2
@@ -278,14 +278,14 @@ def test_a_unit_is_mined_again_unless_its_result_and_shards_are_whole(tmp_path: 
     whole = result.read_bytes()
     shutil.copy(result, tmp_path / DONE / "00002.json")
     assert MinedUnit.load(str(tmp_path), 2, PLAN) is None
-    record = unseal(whole)
+    record = load_checksummed(whole)
     damages: list[dict[str, Any]] = [
         *({name: value for name, value in record.items() if name != lacking} for lacking in record),
         {**record, "shards": 5},
         {**record, "shards": [{"name": "a.tar"}]},
         {**record, "figures": []},
     ]
-    for content in (whole[:-9], whole.replace(b"00001-000", b"00001-001"), b"[]", *map(seal, damages)):
+    for content in (whole[:-9], whole.replace(b"00001-000", b"00001-001"), b"[]", *map(dump_checksummed, damages)):
         result.write_bytes(content)
         assert MinedUnit.load(str(tmp_path), 1, PLAN) is None, content
     result.write_bytes(whole)
@@ -461,7 +461,7 @@ def test_a_record_that_names_a_file_elsewhere_is_none(
 
 
 @pytest.mark.guarantee("output-kept")
-@pytest.mark.parametrize("content", [b"", b"mine", b'{"manifest": "0"}', seal({"manifest": "0", "old": 3})])
+@pytest.mark.parametrize("content", [b"", b"mine", b'{"manifest": "0"}', dump_checksummed({"manifest": "0", "old": 3})])
 def test_a_record_that_no_run_wrote_is_none(updated: Path, content: bytes) -> None:
     (updated / ".update" / ".claim.json").write_bytes(content)
     before = sorted(path for path in updated.rglob("*") if path.is_file())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clearspan.common.sealed import seal_bytes
+from clearspan.common.checksummed import append_checksum
 from clearspan.pipelines.units import decisions
 from clearspan.pipelines.units.rounds import Round
 
@@ -19,7 +19,7 @@ def job(tmp_path: Path) -> Any:
     """A job of four units, of whose round the files of all but the third are written."""
     (tmp_path / "_staged").mkdir()
     for number in (0, 1, 3):
-        (tmp_path / "_staged" / f"codes-{number}.rows").write_bytes(seal_bytes(b"owls"))
+        (tmp_path / "_staged" / f"codes-{number}.rows").write_bytes(append_checksum(b"owls"))
     return SimpleNamespace(
         num_units=UNITS,
         staged_folder=str(tmp_path / "_staged"),
@@ -44,7 +44,7 @@ def decided(tmp_path: Path, units: int = UNITS) -> None:
     [
         ({}, [2]),
         ({0: b"", 3: b"owls"}, [0, 2, 3]),
-        ({1: seal_bytes(b"owls")[:-1]}, [1, 2]),
+        ({1: append_checksum(b"owls")[:-1]}, [1, 2]),
         ({2: b"x"}, [2]),
         (dict.fromkeys(range(UNITS), b"owls"), [0, 1, 2, 3]),
     ],
@@ -65,7 +65,7 @@ def test_what_is_missing_or_damaged_is_done_again(
 def test_a_damaged_file_among_files_that_are_all_there_is_done_again_whichever_it_is(job: Any, tmp_path: Path) -> None:
     """Also in a second call of the same process, and where neither its size nor its times changed."""
     paths = [tmp_path / "_staged" / f"codes-{number}.rows" for number in range(UNITS)]
-    whole = seal_bytes(b"owls")
+    whole = append_checksum(b"owls")
     paths[2].write_bytes(whole)
     codes = Round("Look up codes", lambda *_: None, output(".rows"))
     for number, path in enumerate(paths):

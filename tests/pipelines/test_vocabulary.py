@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from clearspan.common.sealed import seal, unseal
+from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.pipelines import vocabulary_command
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
@@ -238,9 +238,11 @@ def test_a_change_of_one_byte_is_found_however_late_and_small(
 def test_a_summary_that_does_not_say_what_was_written_is_none(learn, owls: Path, tmp_path: Path, lacking: str) -> None:
     assert learn("--input", owls, *SMALL)[0] == 0
     path = tmp_path / "learned" / "summary.json"
-    made, record = contents(tmp_path / "learned"), unseal(path.read_bytes())
+    made, record = contents(tmp_path / "learned"), load_checksummed(path.read_bytes())
     record |= {"files": ["tokenizer.json"]} if lacking == "the name of a file" else {}
-    path.write_bytes(b"[]" if lacking == "a record" else seal({k: v for k, v in record.items() if k != lacking}))
+    path.write_bytes(
+        b"[]" if lacking == "a record" else dump_checksummed({k: v for k, v in record.items() if k != lacking})
+    )
     code, out, err = learn("--input", owls, *SMALL)
     assert (code, "already learned" in out, err) == (0, False, "")
     assert contents(tmp_path / "learned") == made

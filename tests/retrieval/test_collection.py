@@ -8,8 +8,8 @@ import pytest
 
 import clearspan
 from clearspan.cli.main import main as command
+from clearspan.common.checksummed import dump_checksummed
 from clearspan.common.errors import PipelineError
-from clearspan.common.sealed import seal
 from clearspan.retrieval.collection import (
     NAME,
     SearchSettings,
@@ -203,7 +203,7 @@ def test_settings_that_cannot_be_are_not_written_nor_read(change: dict[str, Any]
         with pytest.raises(ValueError, match=next(iter(change))):
             write_collection(tmp_path, SearchSettings("vectors", "model", **change))
         assert (tmp_path / NAME).read_bytes() == before
-    (tmp_path / NAME).write_bytes(seal({"vectors": "vectors", **change}))
+    (tmp_path / NAME).write_bytes(dump_checksummed({"vectors": "vectors", **change}))
     with pytest.raises(PipelineError, match=r"search\.json: damaged"):
         read_settings(str(tmp_path))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import webdataset as wds
 
-from clearspan.common.sealed import seal
+from clearspan.common.checksummed import dump_checksummed
 from clearspan.shards import Manifest
 from clearspan.shards.manifest import ManifestError
 
@@ -16,7 +16,7 @@ def edit(folder: Path, change: Callable[[dict], object]) -> None:
     path = folder / "manifest.json"
     record = json.loads(path.read_text())
     change(record)
-    path.write_bytes(seal(record))
+    path.write_bytes(dump_checksummed(record))
 
 
 def test_it_loads_as_it_was_saved(dataset: Path) -> None:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+from clearspan.common.checksummed import FileInfo
 from clearspan.common.files import sha256
-from clearspan.common.sealed import FileInfo
 from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, storage, ustar, verify
 from clearspan.shards.schema import schema
 

@@ -1,4 +1,4 @@
-"""Verification: a manifest that was edited and sealed again is compared with what the shards hold, field by field."""
+"""Verification: a manifest that was edited with its hash is compared with what the shards hold, field by field."""
 
 import dataclasses
 import hashlib
@@ -23,7 +23,7 @@ from tests.shards.test_manifest import edit
 
 
 def retable(folder: Path, data: bytes) -> list[str]:
-    """Replaces the table of classes, seals the manifest with its new hash, and returns what `verify` says."""
+    """Replaces the table of classes, writes the manifest with its new hash, and returns what `verify` says."""
     (folder / "_files" / "classes.json").write_bytes(data)
     sha256 = hashlib.sha256(data).hexdigest()
     edit(folder, lambda record: record["fingerprint"]["options"]["files"].update({"classes.json": sha256}))
@@ -162,7 +162,7 @@ def test_an_id_outside_the_vocabulary_is_found_in_any_column_of_any_batch(tmp_pa
 
 
 def retokenize(folder: Path, data: bytes, vocab_size: int) -> list[str]:
-    """Replaces tokenizer.json, seals the manifest with its hash, and returns what `_check_tokenizer` says."""
+    """Replaces tokenizer.json, writes the manifest with its hash, and returns what `_check_tokenizer` says."""
     (folder / "tokenizer" / "tokenizer.json").write_bytes(data)
     sha256 = hashlib.sha256(data).hexdigest()
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 
+from clearspan.common.checksummed import dump_checksummed, load_checksummed
+from clearspan.common.checksummed_folder import NAME as MANIFEST
+from clearspan.common.checksummed_folder import read_manifest, write_manifest
 from clearspan.common.files import TEMPORARY
-from clearspan.common.sealed import seal, unseal
-from clearspan.common.sealed_folder import NAME as MANIFEST
-from clearspan.common.sealed_folder import read_manifest, seal_folder
 from clearspan.train.config.options import Recipe
 from clearspan.train.curves import lines_up_to
 from clearspan.train.engine import checkpoint
@@ -120,10 +120,10 @@ def test_an_export_deletes_nothing_but_an_export(run: Path, tmp_path: Path, caps
     for path in (hidden, beside):
         path.write_text("mine")
     (out / "model.safetensors").touch()
-    seal_folder(out, "model")
-    record = unseal((out / MANIFEST).read_bytes())
+    write_manifest(out, "model")
+    record = load_checksummed((out / MANIFEST).read_bytes())
     record["files"] = {"../notes": record["files"]["model.safetensors"]}
-    (out / MANIFEST).write_bytes(seal(record))
+    (out / MANIFEST).write_bytes(dump_checksummed(record))
     assert main([str(run), str(out)]) == 1
     assert 'it lists "../notes", which is outside the folder' in capsys.readouterr().err
     (out / MANIFEST).unlink()
@@ -153,7 +153,7 @@ def test_where_no_checkpoint_is_whole_nothing_is_lost_on_advice(
 def best_of(run: Path, tag: str) -> None:
     """Make a step the best of the run in its last manifest."""
     last = run / "checkpoints" / LAST
-    seal_folder(last, "checkpoint", {"best": tag})
+    write_manifest(last, "checkpoint", {"best": tag})
 
 
 @pytest.mark.slow
@@ -212,12 +212,12 @@ def test_a_file_added_to_what_an_export_loads_is_named(
     assert main([str(run), str(tmp_path / "out")]) == 0
 
 
-def test_what_an_export_needs_is_written_anew_without_the_old_and_never_seals_a_strangers_file(run: Path) -> None:
+def test_what_an_export_needs_is_written_anew_without_the_old_and_never_lists_a_strangers_file(run: Path) -> None:
     folder = run / "encoder"
     encoder, tokenizer, _ = _trained(run, last_weights(run))
     written = read_manifest(folder, "encoder")
     (folder / "vocab.txt").touch()
-    seal_folder(folder, "encoder")
+    write_manifest(folder, "encoder")
     (folder / "added_tokens.json").write_text("{}")
     save_skeleton(encoder, tokenizer, folder, json.loads((folder / DATA).read_text()))
     assert read_manifest(folder, "encoder") == written
@@ -240,7 +240,7 @@ def test_weights_that_are_not_finite_are_not_exported(
     name = next(name for name in states["module"] if name.endswith("layer.1.output.dense.weight"))
     states["module"][name][3, 5] = torch.nan
     write_states(states, last / STATES)
-    seal_folder(last, "checkpoint")
+    write_manifest(last, "checkpoint")
     assert main([str(run), str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "encoder.layer.1.output.dense.weight and 0 other weights" in error
@@ -305,7 +305,7 @@ def test_what_torch_makes_of_a_full_disk_is_an_error_that_names_the_file(
 
 
 @pytest.mark.guarantee("full-disk")
-@pytest.mark.parametrize("filled", ["write_states", "seal_folder"])
+@pytest.mark.parametrize("filled", ["write_states", "write_manifest"])
 def test_a_checkpoint_that_a_full_disk_ended_is_gone_and_written_when_there_is_room(
     tmp_path: Path, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,7 +335,7 @@ def test_a_checkpoint_that_a_full_disk_ended_is_gone_and_written_when_there_is_r
 
 @pytest.mark.guarantee("full-disk")
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-@pytest.mark.parametrize("filled", ["write_states", "seal_folder"])
+@pytest.mark.parametrize("filled", ["write_states", "write_manifest"])
 def test_every_earlier_checkpoint_stays_as_it_was_when_a_disk_is_full(
     tmp_path: Path, filled: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -461,10 +461,10 @@ def test_why_a_checkpoint_cannot_be_read_is_one_line(
 
 
 @pytest.mark.guarantee("no-foreign-code")
-@pytest.mark.parametrize("is_sealed", [False, True])
+@pytest.mark.parametrize("has_manifest", [False, True])
 @pytest.mark.parametrize("is_zip", [False, True])
 @pytest.mark.parametrize("key", ["module", "optimizer", "clearspan"])
-def test_a_checkpoint_cannot_run_code(tmp_path: Path, key: str, is_zip: bool, is_sealed: bool) -> None:
+def test_a_checkpoint_cannot_run_code(tmp_path: Path, key: str, is_zip: bool, has_manifest: bool) -> None:
     """In torch's new and in its old format, in any part, and with a manifest that fits, which anyone can write."""
 
     class Harmful:
@@ -473,8 +473,8 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path, key: str, is_zip: bool, is
 
     states = {"module": {"weight": torch.zeros(2)}, "optimizer": {}, "clearspan": {}, key: {"more": Harmful()}}
     torch.save(states, tmp_path / STATES, _use_new_zipfile_serialization=is_zip)
-    if is_sealed:
-        seal_folder(tmp_path, checkpoint.KIND)
+    if has_manifest:
+        write_manifest(tmp_path, checkpoint.KIND)
     for _ in range(2):
         with pytest.raises(CheckpointError, match=r"states\.pt"):
             safe_load(tmp_path / STATES)

@@ -12,8 +12,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import AutoModel, RobertaConfig
 
+from clearspan.common.checksummed_folder import read_manifest
 from clearspan.common.encoder.library import load_with_library
-from clearspan.common.sealed_folder import read_manifest
 from clearspan.train.engine.checkpoint import CheckpointError
 from clearspan.train.export import _trained, load_skeleton, main, save_model, save_skeleton
 from clearspan.train.model.embedding import encode_texts
@@ -80,11 +80,11 @@ def test_the_export_does_what_the_folder_did_with_weights_that_were_trained(run:
     assert before.keys() == after.keys() and not any(torch.equal(before[key], after[key]) for key in before)
 
 
-def test_a_head_is_sealed_with_what_an_export_needs(
+def test_a_head_is_checksummed_with_what_an_export_needs(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sealed = read_manifest(run / "encoder", "encoder")[1]
-    assert {"inference.json", *(f"head-0/{name}" for name in HEAD)} <= sealed.keys()
+    listed = read_manifest(run / "encoder", "encoder")[1]
+    assert {"inference.json", *(f"head-0/{name}" for name in HEAD)} <= listed.keys()
     for path in (run / "encoder" / "head-0" / name for name in HEAD):
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.common.checksummed_folder import NAME as MANIFEST
 from clearspan.common.files import TEMPORARY
-from clearspan.common.sealed_folder import NAME as MANIFEST
 from clearspan.train.engine.checkpoint import STATES, CheckpointError, Checkpoints
 from tests.train import runs
 from tests.train.ranks import train_alone

@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
-from clearspan.common.sealed import seal
+from clearspan.common.checksummed import dump_checksummed
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.options import DatasetConfig, RecipeError
 from clearspan.train.modalities.images import ImageConfig, ImageEmbedding, ImageModality
@@ -119,7 +119,7 @@ def test_a_resume_with_another_vit_in_the_folder_is_refused(tiny_images: list[st
     recipe = load_recipe("demo", options)
     with pytest.raises(RecipeError, match=r"^data\.others\.modality\.path .*: is no longer what the run in"):
         check(recipe, resume=True)
-    (run / INPUTS).write_bytes(seal({"finished": True, "inputs": inputs(recipe)}))
+    (run / INPUTS).write_bytes(dump_checksummed({"finished": True, "inputs": inputs(recipe)}))
     resumed = train_alone(*options, "--resume", code=1)
     assert "holds weights of another model" in resumed.stderr and "embeddings.patches-others" in resumed.stderr
 

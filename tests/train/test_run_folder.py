@@ -10,7 +10,7 @@ import pytest
 import clearspan
 from clearspan.cli.parser import parse
 from clearspan.cli.run import Work, run
-from clearspan.common.sealed_folder import seal_folder
+from clearspan.common.checksummed_folder import write_manifest
 from clearspan.train import api, run_folder
 from clearspan.train.__main__ import Train, check
 from clearspan.train.config.options import Recipe, RecipeError
@@ -50,7 +50,7 @@ def end(folder: Path) -> None:
     (folder / "model").mkdir()
     (folder / "model" / "model.safetensors").write_bytes(b"weights")
     (folder / "model" / "README.md").write_text("A card.")
-    seal_folder(folder / "model", "model")
+    write_manifest(folder / "model", "model")
     (folder / "metrics.jsonl").write_text('{"step": 2, "loss": 1.5}\n')
     mark_finished(folder)
 

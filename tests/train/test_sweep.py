@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from clearspan.common.checksummed_folder import write_manifest
 from clearspan.common.plain_json import from_json, to_json
-from clearspan.common.sealed_folder import seal_folder
 from clearspan.common.spawned import CommandError
 from clearspan.eval.__main__ import Evaluate
 from clearspan.eval.results import Results
@@ -67,7 +67,7 @@ class Processes:
         logged = {"step": 3, "loss": 2.0 + run.name.count("=2"), "spans/loss": 1.5, "tokens": 9}
         (run / "metrics.jsonl").write_text(json.dumps(logged) + "\n")
         (run / "model").mkdir(exist_ok=True)
-        seal_folder(run / "model", "model")
+        write_manifest(run / "model", "model")
         run_folder.mark_finished(run)
 
 

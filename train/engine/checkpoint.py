@@ -5,9 +5,10 @@
 
 Rank 0 writes states.pt, with the weights and the whole state of the optimizer (`train.engine.optimizer_state`), so that
 a run can resume on another number of ranks or at another ZeRO stage. A checkpoint is written under a temporary name,
-and renamed when it is complete and on the disk. Its manifest holds the hashes of its files (`common.sealed_folder`) and
-the name of the best checkpoint so far. Files are verified before they are loaded. If a checkpoint is damaged, the run
-resumes from an earlier one. torch's `weights_only` unpickler loads states.pt, so that a checkpoint cannot run code.
+and renamed when it is complete and on the disk. Its manifest holds the hashes of its files, and the name of the best
+checkpoint so far (`common.checksummed_folder`). Files are verified before they are loaded. If a checkpoint is damaged,
+the run resumes from an earlier one. torch's `weights_only` unpickler loads states.pt, so that a checkpoint cannot run
+code.
 """
 
 import contextlib
@@ -19,9 +20,9 @@ from typing import Any
 import torch
 
 from clearspan.common.answers import continue_with
+from clearspan.common.checksummed_folder import NAME as MANIFEST
+from clearspan.common.checksummed_folder import FolderChangedError, check_folder, write_manifest
 from clearspan.common.files import TEMPORARY, atomic_write, sync
-from clearspan.common.sealed_folder import NAME as MANIFEST
-from clearspan.common.sealed_folder import FolderChangedError, check_folder, seal_folder
 from clearspan.common.terminal import MAX_SAID, one_line, visible
 from clearspan.train.engine.optimizer_state import load_state, whole_state
 from clearspan.train.engine.ranks import agreed
@@ -129,7 +130,7 @@ class Checkpoints:
                 _remove(unfinished)
             part.mkdir(exist_ok=True)
             write_states(states, part / STATES)
-            seal_folder(part, KIND, {"best": best_tag})
+            write_manifest(part, KIND, {"best": best_tag})
             _remove(self.folder / tag)  # a damaged one, which the run did not resume from
             part.rename(self.folder / tag)
         except OSError as error:

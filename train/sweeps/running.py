@@ -20,8 +20,8 @@ from pathlib import Path
 from clearspan.cli.command import Errors, Printed, Result
 from clearspan.cli.parser import parse
 from clearspan.common import files, terminal
+from clearspan.common.checksummed_folder import set_aside
 from clearspan.common.records import DataError
-from clearspan.common.sealed_folder import set_aside
 from clearspan.common.spawned import CommandError, call, parallel_map
 from clearspan.common.terminal import as_printed
 from clearspan.eval import results

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.sealed import seal
+from clearspan.common.checksummed import dump_checksummed
 from clearspan.eval.results import Results
 from clearspan.eval.tables.__main__ import main
 from clearspan.eval.tables.averages import averages
@@ -117,10 +117,10 @@ def test_latex_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (b"{", "not a results.json of `clearspan eval`: not JSON: "),
         (b"[]", "not a results.json"),
         (b"{}", "its content does not match its sha256: damaged or edited"),
-        (seal({}), "model: Field required"),
-        (seal({"model": "x", "environment": {}, "scores": []}), "scores: Input should be an object"),
+        (dump_checksummed({}), "model: Field required"),
+        (dump_checksummed({"model": "x", "environment": {}, "scores": []}), "scores: Input should be an object"),
         (
-            seal({"model": "x", "environment": {}, "scores": {"MR": {"acc": "80"}}}),
+            dump_checksummed({"model": "x", "environment": {}, "scores": {"MR": {"acc": "80"}}}),
             "scores: MR: acc: Input should be a valid number",
         ),
     ],

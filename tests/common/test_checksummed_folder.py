@@ -1,4 +1,4 @@
-"""A sealed folder names the first of its files that changed, is missing or is new, whichever that is."""
+"""A checksummed folder names the first of its files that changed, is missing or is new, whichever that is."""
 
 import os
 from collections.abc import Callable
@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
+from clearspan.common.checksummed_folder import FolderChangedError, check_folder, set_aside, write_manifest
 from clearspan.common.encoder.fingerprint import OTHERS
-from clearspan.common.sealed_folder import FolderChangedError, check_folder, seal_folder, set_aside
 
 FILES = {"README.md": "A card.", "config.json": "{}", "model.safetensors": "weights", "2_Dense/CARD.MD": "Dense."}
 
 
 @pytest.fixture
-def sealed(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "model"
     (folder / "2_Dense").mkdir(parents=True)
     for name, text in FILES.items():
         (folder / name).write_text(text)
     (folder / ".cache").write_text("hidden")
-    seal_folder(folder, "model", {"step": 7, "best": None})
+    write_manifest(folder, "model", {"step": 7, "best": None})
     return folder
 
 
@@ -53,16 +53,16 @@ CARDS: dict[str, Any] = {"unchecked_suffixes": (".txt", ".md")}
         (put("owls.json"), MISSING | CARDS, r"owls\.json: is not"),
         (drop("manifest.json"), MISSING | UNLISTED, r"manifest\.json: missing"),
         (put("manifest.json", "{}"), MISSING | UNLISTED, r"manifest\.json: damaged"),
-        (lambda folder: seal_folder(folder, "checkpoint"), MISSING | UNLISTED, r"manifest\.json: damaged .*not "),
+        (lambda folder: write_manifest(folder, "checkpoint"), MISSING | UNLISTED, r"manifest\.json: damaged .*not "),
     ],
 )
-def test_what_changed_in_a_sealed_folder_is_named(
-    change: Callable[[Path], Any], options: dict[str, Any], named: str, sealed: Path
+def test_what_changed_in_a_checksummed_folder_is_named(
+    change: Callable[[Path], Any], options: dict[str, Any], named: str, folder: Path
 ) -> None:
-    change(sealed)
+    change(folder)
     with pytest.raises(FolderChangedError, match=named) as error:
-        check_folder(sealed, "model", **options)
-    assert str(error.value).startswith(str(sealed))
+        check_folder(folder, "model", **options)
+    assert str(error.value).startswith(str(folder))
 
 
 @pytest.mark.guarantee("finished-work-checked")
@@ -81,10 +81,10 @@ def test_what_changed_in_a_sealed_folder_is_named(
     ],
 )
 def test_what_does_not_count_may_change_and_what_the_manifest_says_besides_is_returned(
-    change: Callable[[Path], Any], options: dict[str, Any], sealed: Path
+    change: Callable[[Path], Any], options: dict[str, Any], folder: Path
 ) -> None:
-    change(sealed)
-    assert check_folder(sealed, "model", **options) == {"step": 7, "best": None}
+    change(folder)
+    assert check_folder(folder, "model", **options) == {"step": 7, "best": None}
 
 
 @pytest.mark.guarantee("finished-work-checked")
@@ -99,7 +99,7 @@ def test_each_file_that_a_bad_block_damages_is_named_each_time(options: dict[str
         (tmp_path / name).write_bytes(
             b"" if name == "empty.json" else name.encode() * (30_000 if "bin" in name else 900)
         )
-    seal_folder(tmp_path, "model")
+    write_manifest(tmp_path, "model")
     for name in names[:-1]:
         path = tmp_path / name
         whole, times = path.read_bytes(), path.stat()
@@ -115,14 +115,14 @@ def test_each_file_that_a_bad_block_damages_is_named_each_time(options: dict[str
 
 
 @pytest.mark.guarantee("finished-work-checked")
-def test_a_link_to_nowhere_in_place_of_a_file_is_named(sealed: Path) -> None:
-    (sealed / "config.json").unlink()
-    (sealed / "config.json").symlink_to(sealed / "owls.json")
+def test_a_link_to_nowhere_in_place_of_a_file_is_named(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to(folder / "owls.json")
     with pytest.raises(FolderChangedError, match=r"config\.json: missing"):
-        check_folder(sealed, "model", refuse_missing=False)
+        check_folder(folder, "model", refuse_missing=False)
 
 
-def test_a_folder_is_set_aside_under_a_name_that_nothing_has(sealed: Path) -> None:
-    (sealed.parent / "model.damaged").write_text("mine")
-    assert set_aside(sealed) == sealed.parent / "model.damaged-2" and not sealed.exists()
-    assert (sealed.parent / "model.damaged-2/config.json").read_text() == "{}"
+def test_a_folder_is_set_aside_under_a_name_that_nothing_has(folder: Path) -> None:
+    (folder.parent / "model.damaged").write_text("mine")
+    assert set_aside(folder) == folder.parent / "model.damaged-2" and not folder.exists()
+    assert (folder.parent / "model.damaged-2/config.json").read_text() == "{}"

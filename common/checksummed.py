@@ -1,12 +1,13 @@
 """Integrity of files: size and sha256 of a file, and files that carry the hash of their own content.
 
-    dict -> seal -> JSON with a field "sha256", the hash of the other fields -> unseal -> dict, or a ValueError
+    dict -> dump_checksummed -> JSON with a field "sha256", the hash of the other fields
+    the JSON -> load_checksummed -> the dict, or a ValueError
     dict -> build -> an instance of a dataclass, or a ValueError
-    bytes -> seal_bytes -> the bytes, followed by their hash -> unseal_bytes -> the bytes, or a ValueError
+    bytes -> append_checksum -> the bytes, followed by their hash -> strip_checksum -> the bytes, or a ValueError
 
-A flipped bit, a truncation or an edit of a sealed file is detected. The hash of a dict is computed from a canonical
-form (sorted keys, no spaces), so the file may be reformatted. A user may edit the JSON and seal it again, so `build`
-validates the types of the fields. It does not use pydantic, which Beam workers would have to import.
+A flipped bit, a truncation or an edit of such a file is detected. The hash of a dict is computed from a canonical form
+(sorted keys, no spaces), so the file may be reformatted. A user may edit the JSON and its hash, so `build` validates
+the types of the fields. It does not use pydantic, which Beam workers would have to import.
 """
 
 import dataclasses
@@ -89,7 +90,7 @@ def _hash(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def seal(record: Mapping[str, Any], indent: int | None = None) -> bytes:
+def dump_checksummed(record: Mapping[str, Any], indent: int | None = None) -> bytes:
     """Return a dict as JSON in UTF-8, with the SHA-256 of its content as the last field, `sha256`.
 
     Args:
@@ -98,8 +99,8 @@ def seal(record: Mapping[str, Any], indent: int | None = None) -> bytes:
     return (json.dumps({**record, FIELD: _hash(record)}, indent=indent) + "\n").encode()
 
 
-def unseal(data: bytes) -> dict[str, Any]:
-    """Return the dict that `seal` turned into bytes, without its field `sha256`, after checking this hash.
+def load_checksummed(data: bytes) -> dict[str, Any]:
+    """Return the dict that `dump_checksummed` turned into bytes, without its field `sha256`, after checking this hash.
 
     Raises:
         ValueError: the bytes are not a JSON object, or the hash does not match the other fields.
@@ -118,13 +119,13 @@ def unseal(data: bytes) -> dict[str, Any]:
     return record
 
 
-def seal_bytes(content: bytes) -> bytes:
+def append_checksum(content: bytes) -> bytes:
     """Return the content of a file, followed by its SHA-256 as 32 bytes."""
     return content + hashlib.sha256(content).digest()
 
 
-def unseal_bytes(data: bytes) -> bytes:
-    """Return the content to which `seal_bytes` added a hash; raise ValueError if the hash does not match."""
+def strip_checksum(data: bytes) -> bytes:
+    """Return the content to which `append_checksum` added a hash; raise ValueError if the hash does not match."""
     content, stated = data[:-HASH_BYTES], data[-HASH_BYTES:]
     if hashlib.sha256(content).digest() != stated:
         raise ValueError("its content does not match its sha256")

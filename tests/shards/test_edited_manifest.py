@@ -1,4 +1,4 @@
-"""A manifest that somebody edited and sealed again: `verify` reports every figure, `ls` never ends in a traceback."""
+"""A manifest that somebody edited with its hash: `verify` reports every figure, `ls` never ends in a traceback."""
 
 import copy
 import json
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clearspan.common.sealed import seal
+from clearspan.common.checksummed import dump_checksummed
 from clearspan.shards import Manifest
 from clearspan.shards.__main__ import main
 from clearspan.shards.manifest import ManifestError
@@ -74,7 +74,7 @@ def fuzz(folder: Path, capsys: pytest.CaptureFixture[str], times: int) -> None:
         new = changed(record, data)
         if json.dumps(new) == json.dumps(record):
             return
-        path.write_bytes(seal(new))
+        path.write_bytes(dump_checksummed(new))
         code = main(["verify", str(folder), "--quiet"])
         said = capsys.readouterr()
         assert code == 1 and (said.out or said.err).strip(), new

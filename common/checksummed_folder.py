@@ -1,9 +1,9 @@
-"""Sealed folders: a manifest records the size and sha256 of every file, and its own hash, to detect changes.
+"""Checksummed folders: a manifest records the size and sha256 of every file, and its own hash, to detect changes.
 
-    files of a folder -> seal_folder -> manifest.json, written last
+    files of a folder -> write_manifest -> manifest.json, written last
     manifest.json and files -> check_folder, before use -> content of the manifest, or FolderChangedError
 
-Checkpoints and exported models are sealed folders. A user may have changed such a folder on purpose. So before it is
+Checkpoints and exported models are such folders. A user may have changed such a folder on purpose. So before it is
 made again, the changed folder is renamed (`set_aside`).
 """
 
@@ -15,8 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.checksummed import FileInfo, dump_checksummed, load_checksummed
 from clearspan.common.files import write_bytes
-from clearspan.common.sealed import FileInfo, seal, unseal
 
 NAME = "manifest.json"
 FORMAT = "clearspan-folder"
@@ -25,7 +25,7 @@ MAX_BYTES = 1 << 22
 
 
 class FolderChangedError(ValueError):
-    """A folder has changed since it was sealed. The message names the file that has changed, is missing or is new."""
+    """A folder differs from its manifest. The message names the file that has changed, is missing or is new."""
 
 
 def files_in(folder: Path) -> list[str]:
@@ -39,7 +39,7 @@ def files_in(folder: Path) -> list[str]:
     )
 
 
-def seal_folder(folder: Path, kind: str, content: Mapping[str, Any] | None = None) -> None:
+def write_manifest(folder: Path, kind: str, content: Mapping[str, Any] | None = None) -> None:
     """Write `manifest.json`, which holds the size and SHA-256 of every file in a folder, and its own SHA-256.
 
     A file is left out if its name, or the name of a folder in its relative path, begins with a dot.
@@ -55,7 +55,7 @@ def seal_folder(folder: Path, kind: str, content: Mapping[str, Any] | None = Non
         **(content or {}),
         "files": {name: asdict(FileInfo.of(folder / name)) for name in files_in(folder)},
     }
-    write_bytes(folder / NAME, seal(record, indent=1))
+    write_bytes(folder / NAME, dump_checksummed(record, indent=1))
 
 
 def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, FileInfo]]:
@@ -65,7 +65,7 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
         kind: the expected kind of folder, such as a checkpoint.
 
     Returns:
-        (the further fields that `seal_folder` put into the manifest, relative path -> size and hash of each file).
+        (the further fields that `write_manifest` put into the manifest, relative path -> size and hash of each file).
 
     Raises:
         FolderChangedError: the manifest is missing or damaged, is of another kind, or lists files outside the folder.
@@ -73,7 +73,7 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
     path = folder / NAME
     with _damage_of(path):
         with path.open("rb") as stream:
-            record = unseal(stream.read(MAX_BYTES))
+            record = load_checksummed(stream.read(MAX_BYTES))
         header = [record.pop(key, None) for key in ("format", "version", "kind")]
         if header != [FORMAT, VERSION, kind]:
             raise ValueError(f"{json.dumps(header)[:80]}, not {json.dumps([FORMAT, VERSION, kind])}")
@@ -103,7 +103,7 @@ def check_folder(
     refuse_unlisted: bool = True,
     unchecked_suffixes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Compare the files in a folder with its manifest; return the further fields that `seal_folder` put into it.
+    """Compare the files in a folder with its manifest; return the further fields that `write_manifest` put into it.
 
     A file is ignored if its name, or the name of a folder in its relative path, begins with a dot.
 
