@@ -122,7 +122,7 @@ def test_a_worker_of_beam_names_options_as_its_caller_does(tmp_path: Path, rober
         ("absent.module:Kind", {}, "absent.module"),
         ("documents", {"min_token": 3}, "no such option: min_token; did you mean 'min_tokens'?"),
         ("documents", {"min_tokens": "few"}, "`min_tokens`: not an integer: 'few'"),
-        ("documents", {}, "the following arguments are required: tokenizer"),
+        ("documents", {}, "required: tokenizer"),
     ],
 )
 def test_wrong_options_of_a_dataset_are_refused_before_a_process_starts(

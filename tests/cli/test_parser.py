@@ -19,12 +19,12 @@ def parser() -> Parser:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("mak --input a", "tool: argument command: invalid choice: 'mak' (choose from 'make'); did you mean 'make'?"),
+        ("mak --input a", "'mak' (choose from 'make'); did you mean 'make'?"),
         ("make --input a --unit wrod", "(choose from 'token', 'word'); did you mean 'word'?"),
-        ("make --inptu a", "are required: --input; no such option: --inptu; did you mean '--input'?"),
+        ("make --inptu a", "no such option: --inptu; did you mean '--input'?"),
         ("make --input a --lim 3", "tool: no such option: --lim"),
-        ("make --input a --limit 1_0", "tool make: argument --limit: invalid int value: '1_0'"),
-        ("make --input a --share nan", "tool make: argument --share: invalid float value: 'nan'"),
+        ("make --input a --limit 1_0", "tool make: argument --limit:"),
+        ("make --input a --share nan", "tool make: argument --share:"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(

@@ -441,5 +441,5 @@ def test_too_few_dev_texts_are_one_line(number: int | None) -> None:
     texts = comparison().collection
     dev = None if number is None else texts.select(range(number))
     held = HeldOutTexts(texts, dev, TEXTS, (Path("shards/validation/manifest.json"),))
-    with pytest.raises(DataError, match=r"shards/validation: too few texts to choose the weights \(10 are needed"):
+    with pytest.raises(DataError, match=r"shards/validation: too few texts .*10 are needed"):
         held.required_dev()

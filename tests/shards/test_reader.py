@@ -108,8 +108,8 @@ def tar_of(*members: tuple[str, bytes]) -> bytes:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda data: data[:-512], r": not a readable tar \(unexpected end after byte \d"),
-        (lambda data: b"\1" + data[1:], r": not a readable tar \(unexpected header at byte 0"),
+        (lambda data: data[:-512], r": not a readable tar .*end after byte \d"),
+        (lambda data: b"\1" + data[1:], r": not a readable tar .*header at byte 0"),
         (lambda data: tar_of(("00001-000-00000.arrow.zst", b"no frame")), r"/00001-000-00000\.arrow\.zst: not a zstd-"),
         (
             lambda data: tar_of(*list(ustar.members(io.BytesIO(data)))[:-1]),

@@ -181,11 +181,11 @@ def test_what_cannot_work_is_a_line(override: str, message: str, house: Path, ti
 @pytest.mark.parametrize(
     ("name", "method", "end"),
     [
-        ("Failing", "step", "raised KeyError: 'momentum' when called to update the weights"),
+        ("Failing", "step", "raised KeyError: 'momentum' .*update.*"),
         (
             "Unclear",
             "zero_grad",
-            "raised RuntimeError: no gradients when called to clear the gradients",
+            "raised RuntimeError: no gradients .*clear the gradients",
         ),
     ],
 )
@@ -206,7 +206,7 @@ def test_two_ranks_on_which_an_optimizer_fails_print_one_line(house: Path, tiny:
     command = ["deepspeed", "--num_accelerators", "2", str(ROOT / "train" / "run.py"), "--recipe", "demo", *given]
     done = subprocess.run(command, cwd=house, env=environment(), capture_output=True, text=True, timeout=400)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    line = "train: optimizer.type: mine:Failing: raised KeyError: 'momentum' when called to update the weights"
+    line = "train: optimizer.type: mine:Failing: raised KeyError: 'momentum' .*update.*"
     assert [each for each in done.stderr.splitlines() if "mine:Failing" in each] == [line], done.stderr
 
 

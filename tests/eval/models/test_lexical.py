@@ -106,7 +106,7 @@ def test_a_task_that_takes_embeddings_is_not_scored(shared_data: Path) -> None:
 
 def test_texts_without_words_are_not_compared() -> None:
     collection = RetrievalSet(["...", "!"], ["?"], [np.array([0])], [np.array([1])])
-    with pytest.raises(UnscoredError, match="no word of two or more letters, which the baseline bow compares"):
+    with pytest.raises(UnscoredError, match=r"no word .* bow"):
         RetrievalTask("none", collection).score(TaskContext(Lexical("bow")))
-    with pytest.raises(UnscoredError, match="hold no word, which the baseline bm25 compares"):
+    with pytest.raises(UnscoredError, match=r"no word.* bm25"):
         RetrievalTask("none", collection).score(TaskContext(Lexical("bm25")))
