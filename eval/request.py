@@ -14,7 +14,7 @@ from clearspan.common.model_forms import HYBRID, model_value_error
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
 from clearspan.eval.files import existing_folder
 from clearspan.eval.models.hybrid import hybrid_folder
-from clearspan.eval.models.lexical import BASELINES
+from clearspan.eval.models.lexical import BASELINES, unknown_stemmer
 from clearspan.eval.models.load import default_name
 from clearspan.eval.results import EXAMPLES, RESULTS
 from clearspan.eval.tasks.registry import family
@@ -32,6 +32,8 @@ def check_model(spec: str) -> None:
     if problem := model_value_error(spec, HYBRID):
         raise ValueError(f"{spec!r}: {problem}")
     model = hybrid_folder(spec) or spec
+    if problem := unknown_stemmer(model):
+        raise ValueError(f"{spec}: {problem}")
     if ":" not in model and model not in BASELINES and not Path(model).exists():
         raise ValueError(f"no such folder or file, nor a baseline ({', '.join(BASELINES)}): {model}")
 

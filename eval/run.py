@@ -257,8 +257,9 @@ def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded:
     model = None
     prompted = None
     try:
-        similarity: Similarity = Lexical(spec)
-        if not is_baseline(spec):
+        if is_baseline(spec):
+            similarity: Similarity = Lexical(spec)
+        else:
             of_hybrid = hybrid_folder(spec)
             model = load_encoder(of_hybrid or spec, request.pooling, compute.precision, compute.device)
             prompted = Prompted.of(

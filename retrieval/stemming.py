@@ -3,18 +3,22 @@
     "Ein Ärger mit HÄUSERN" ──> folded (`common.words`): ein, ärger, mit, häusern ──> endings: ein, arg, mit, haus
 
 BM25 takes any `WordFunction`: it splits a text into words, and has a key that becomes part of the names of stored
-indexes. Commands use `Words`. The stemmers are Snowball's, from PyStemmer (extra `search`).
+indexes. Commands use `Words`, with the stemmer of the language of the texts (`stemmer_of`) if the user names none. The
+stemmers are Snowball's, from PyStemmer.
 """
 
 import dataclasses
 import functools
+import itertools
 import unicodedata
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any, Protocol
 
 from clearspan.common import same_text
 from clearspan.common import words as plain
+from clearspan.common.language import MEMBERS, excerpt, identifier
 
 STEMMERS = (
     "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german", "greek",
@@ -22,6 +26,19 @@ STEMMERS = (
     "romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish",
 )  # fmt: skip
 """Languages whose endings PyStemmer removes."""
+LANGUAGES = {
+    "ar": "arabic", "hy": "armenian", "eu": "basque", "ca": "catalan", "da": "danish", "nl": "dutch", "en": "english",
+    "fi": "finnish", "fr": "french", "de": "german", "el": "greek", "hi": "hindi", "hu": "hungarian",
+    "id": "indonesian", "ga": "irish", "it": "italian", "lt": "lithuanian", "ne": "nepali", "no": "norwegian",
+    "pt": "portuguese", "ro": "romanian", "ru": "russian", "sr": "serbian", "es": "spanish", "sv": "swedish",
+    "ta": "tamil", "tr": "turkish",
+}  # fmt: skip
+"""Code of ISO 639-1 -> the language of STEMMERS, for the languages that can be identified."""
+AUTO, NONE = "auto", "none"
+"""Values of the option `stemmer` besides languages: the stemmer of the language of the texts; whole words."""
+NUM_SAMPLED, MIN_SHARE, MIN_CHARACTERS = 200, 0.8, 200
+"""Number of texts by which the language of a collection is identified; the share that must have this language; and the
+length below which texts are joined to one, since the language of a title alone is uncertain."""
 TURKIC = ("turkish",)
 """Languages of STEMMERS whose alphabet has the letters ı and i, where others have i alone."""
 
@@ -66,6 +83,49 @@ class Words:
     def __call__(self, text: str) -> list[str]:
         found = plain.words(plain.folded(text, self.stemmer in TURKIC))
         return _stemmer(self.stemmer)(found) if self.stemmer else found
+
+
+def stemmer_of(texts: Iterable[str]) -> str | None:
+    """Return the stemmer, one of STEMMERS, for the language of texts; None for whole words.
+
+    The stemmer is that of the language of 80 % or more of the texts (MIN_SHARE); None if no language has so many, or if
+    PyStemmer has no stemmer for it.
+
+    Args:
+        texts: a sample of a collection, of which 200 texts (NUM_SAMPLED) are read at most.
+    """
+    codes = {member: code for code, members in MEMBERS.items() for member in members}
+    named = (str(identifier().classify(excerpt(text))[0]) for text in itertools.islice(_joined(texts), NUM_SAMPLED))
+    numbers = Counter(codes.get(name, name) for name in named)
+    language, number = max(numbers.items(), key=lambda item: item[1], default=("", 0))
+    return LANGUAGES.get(language) if number >= MIN_SHARE * numbers.total() else None
+
+
+def spread(texts: Sequence[str]) -> list[str]:
+    """Return a sample of a collection's texts, evenly spread, of which `stemmer_of` reads all."""
+    return list(texts[:: max(1, len(texts) // NUM_SAMPLED)])
+
+
+def _joined(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the texts; short ones are joined with those that follow, so that each but the last has 200 characters."""
+    parts: list[str] = []
+    for text in texts:
+        parts.append(text)
+        if sum(map(len, parts)) >= MIN_CHARACTERS:
+            yield " ".join(parts)
+            parts.clear()
+    if any(map(str.strip, parts)):
+        yield " ".join(parts)
+
+
+def words_named(stemmer: str | None, texts: Callable[[], Iterable[str]]) -> Words:
+    """Return the words that BM25 compares for a value of the option `stemmer`.
+
+    Args:
+        stemmer: one of STEMMERS; `none` to compare whole words; None for the language of the texts.
+        texts: function that returns a sample of the texts, which is called if `stemmer` is None.
+    """
+    return Words(stemmer_of(texts()) if stemmer is None else None if stemmer == NONE else stemmer)
 
 
 PLAIN = Words()

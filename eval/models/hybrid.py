@@ -4,8 +4,9 @@ A task chooses the weight of the model's score on additional queries, which are 
 (`retrieval.hybrid.best_weight`). If a task has no such queries, the weight is 0.7 (`HYBRID_WEIGHT`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from clearspan.common.model_forms import HYBRID
 from clearspan.eval.models.lexical import Lexical
@@ -33,7 +34,10 @@ class Hybrid(Similarity):
         self._weight = HYBRID_WEIGHT if weight is None else weight
         self._model = model
         self._words = Lexical("bm25")
-        self.settings = {**self._words.settings, "hybrid_weight": self._weight}
+
+    @property
+    def settings(self) -> Mapping[str, Any]:  # type: ignore[override]
+        return {**self._words.settings, "hybrid_weight": self._weight}
 
     def combined_vectors(self, queries: Sequence[str], documents: Sequence[str]) -> CombinedVectors:
         """Return vectors of the texts from the model and from BM25, whose scores can be combined with any weight."""

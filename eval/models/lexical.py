@@ -1,8 +1,10 @@
-"""Baselines that compare texts by their words: `--model bow`, `tfidf` and `bm25`.
+"""Baselines that compare texts by their words: `--model bow`, `tfidf`, `bm25` and `bm25:LANGUAGE`.
 
     bow     cosine of word counts                                           ┐ computed by scikit-learn,
     tfidf   cosine of word counts, weighted by inverse document frequency   ┘ with its defaults
     bm25    BM25's score of a document for a query                            computed by `retrieval.bm25`
+
+`bm25` ignores the word endings of the language of a task's texts, `bm25:german` those of German, and `bm25:none` none.
 
 A baseline is fitted on the texts that the task scores: the documents of a collection, or all texts of a task that
 scores pairs. It uses no labels. All three baselines compare words in one form (`common.words`), including stop words;
@@ -10,7 +12,7 @@ scores pairs. It uses no labels. All three baselines compare words in one form (
 Their vectors are sparse, so memory never holds a dense array (texts, vocabulary).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from clearspan.common.parsing import did_you_mean
 from clearspan.common.scripts import is_unspaced
 from clearspan.eval.models.similarity import Similarity, TextPairs, UnscoredError
 from clearspan.retrieval.bm25 import BM25
 from clearspan.retrieval.products import Vectors
-from clearspan.retrieval.stemming import PLAIN, WordFunction
+from clearspan.retrieval.stemming import NONE, PLAIN, STEMMERS, Words, spread, words_named
 
+BM25_NAME = "bm25"
+BASELINES = ("bow", "tfidf", BM25_NAME)
+"""The names of the baselines."""
 _DECIMALS = 12  # as common.encoder.embedder.cosines
 
 
@@ -34,15 +40,20 @@ class Lexical(Similarity):
     """A baseline that compares texts by their words.
 
     Args:
-        name: `bow`, `tfidf` or `bm25`.
-        split: function that splits a text into the words that BM25 compares. The baselines `bow` and `tfidf` ignore it.
+        spec: `bow`, `tfidf` or `bm25`; or `bm25:` followed by a stemmer's language (`retrieval.stemming.STEMMERS`) or
+            by `none`, for whole words.
     """
 
-    def __init__(self, name: str, split: WordFunction = PLAIN) -> None:
-        self.name = name
-        self._split = split
-        self.measure = "BM25 score" if name == "bm25" else "cosine"
-        self.settings = {"fitted_on": "this task's texts"}
+    def __init__(self, spec: str) -> None:
+        self.name, _, self._stemmer = spec.partition(":")
+        self.measure = "BM25 score" if self.name == BM25_NAME else "cosine"
+        self.settings: dict[str, str] = {"fitted_on": "this task's texts"}
+
+    def _words(self, documents: Sequence[str]) -> Words:
+        """Return the words that BM25 compares, and record their stemmer in `settings`."""
+        words = words_named(self._stemmer or None, lambda: spread(documents))
+        self.settings |= {"stemmer": words.stemmer or NONE}
+        return words
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
         """Fit the baseline on the documents, and return float32 vectors of the queries and of the documents.
@@ -54,10 +65,12 @@ class Lexical(Similarity):
         Raises:
             UnscoredError: no document has a word.
         """
-        self._check_words(documents)
-        if self.name == "bm25":
-            index = BM25.of(documents, self._split).astype(np.float32)
+        if self.name == BM25_NAME:
+            words = self._words(documents)
+            self._check_words(documents, words)
+            index = BM25.of(documents, words).astype(np.float32)
             return index.scores(queries, np.float32), index
+        self._check_words(documents, _of_two_letters)
         weights = self._vectorizer()
         of_documents = csr_array(weights.fit_transform(documents), dtype=np.float32)
         return csr_array(weights.transform(queries), dtype=np.float32), of_documents
@@ -76,10 +89,12 @@ class Lexical(Similarity):
         """
         texts = [text for left, right in subsets.values() for text in [*left, *right]]
         place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-        self._check_words(list(place))
-        if self.name == "bm25":
-            of_pairs = BM25.of(place, self._split).scores(place).of_pairs
+        if self.name == BM25_NAME:
+            words = self._words(list(place))
+            self._check_words(list(place), words)
+            of_pairs = BM25.of(place, words).scores(place).of_pairs
         else:
+            self._check_words(list(place), _of_two_letters)
             weights = self._vectorizer()
             of_texts = csr_array(weights.fit_transform(place))
             of_queries = csr_array(weights.transform(place))
@@ -94,9 +109,9 @@ class Lexical(Similarity):
             similarities[name] = np.asarray(both / 2, np.float64).round(_DECIMALS)
         return similarities
 
-    def _check_words(self, documents: Sequence[str]) -> None:
-        split, kind = (self._split, "word") if self.name == "bm25" else (_of_two_letters, "word of two or more letters")
-        if not any(map(split, documents)):
+    def _check_words(self, documents: Sequence[str], words: Callable[[str], list[str]]) -> None:
+        kind = "word" if self.name == BM25_NAME else "word of two or more letters"
+        if not any(map(words, documents)):
             raise UnscoredError(f"its texts hold no {kind}, which the baseline {self.name} compares")
 
     def _vectorizer(self) -> Any:
@@ -110,13 +125,19 @@ def _of_two_letters(text: str) -> list[str]:
     return [word for word in PLAIN(text) if len(word) > 1 or is_unspaced(word)]
 
 
-BASELINES = ("bow", "tfidf", "bm25")
-"""The names of the baselines."""
-
-
 def is_baseline(spec: str) -> bool:
-    """Return whether a value of `--model` names a baseline: `bow`, `tfidf` or `bm25`.
+    """Return whether a value of `--model` names a baseline: `bow`, `tfidf`, `bm25` or `bm25:LANGUAGE`.
 
     If a file or folder with this name exists, the value means the file or folder, and the result is False.
     """
-    return spec in BASELINES and not Path(spec).exists()
+    return (
+        spec.partition(":")[0] in (spec, BM25_NAME) and spec.partition(":")[0] in BASELINES and not Path(spec).exists()
+    )
+
+
+def unknown_stemmer(spec: str) -> str:
+    """Return an error message if a baseline `bm25:LANGUAGE` names a language without a stemmer; "" otherwise."""
+    stemmer = spec.partition(":")[2]
+    if not is_baseline(spec) or spec == BM25_NAME or stemmer in (*STEMMERS, NONE):
+        return ""
+    return f"no stemmer {stemmer!r}{did_you_mean(stemmer, STEMMERS)}; there are {', '.join((*STEMMERS, NONE))}"
