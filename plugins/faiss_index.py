@@ -3,7 +3,7 @@
     build:   a sample of the vectors -> centroids -> for each centroid, the list of the vectors nearest to it
     search:  a query -> the lists of the nearest centroids -> the nearest vectors in these lists
 
-The index is kept in the cache (`retrieval.index`). While it is built, memory holds all vectors as float32; a
+The index is kept in the cache (`retrieval.index_cache`). While it is built, memory holds all vectors as float32; a
 search maps the file of the index into memory. A hit has the same score as in an exact search, but a near vector is
 missed if its list is not read. A dataset of fewer than 512 vectors is searched exactly.
 """
@@ -18,7 +18,7 @@ from clearspan.common.errors import PipelineError, check_extra
 from clearspan.common.progress import ProgressBar
 from clearspan.common.terminal import one_line
 from clearspan.retrieval.hits import Hit
-from clearspan.retrieval.index import index_of
+from clearspan.retrieval.index_cache import index_of
 from clearspan.retrieval.texts import Texts
 from clearspan.retrieval.topk import rounded
 from clearspan.shards import vectors
