@@ -24,7 +24,7 @@ from clearspan.retrieval.index_cache import index_of
 from clearspan.retrieval.similar import SimilarityFunction, Vectors
 from clearspan.retrieval.texts import Texts
 from clearspan.retrieval.topk import Indices
-from clearspan.shards import vectors
+from clearspan.shards.vectors import decoded
 
 VERSION = 1
 """Version of the method by which an index is built, increased whenever it changes."""
@@ -55,8 +55,13 @@ class Faiss(VectorIndex):
         with index_of(texts.datasets, "faiss", {**built_by, "faiss": faiss.__version__}, self._write) as path:
             self._index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
 
+    def prepared(self, vectors: Vectors) -> Vectors:
+        vectors = np.array(vectors, np.float32, order="C")
+        if self.similarity.name == "cosine":
+            self._faiss.normalize_L2(vectors)
+        return vectors
+
     def nearest(self, queries: Vectors, depth: int) -> tuple[Indices, NDArray[np.floating]]:
-        queries = np.ascontiguousarray(queries)
         scores, rows = self._index.search(queries, depth)
         num_lists = getattr(self._index, "nlist", 0)
         num_read = getattr(self._index, "nprobe", 0)
@@ -68,7 +73,7 @@ class Faiss(VectorIndex):
 
     def _batches(self) -> Iterator[Vectors]:
         for dataset in self.texts.datasets:
-            yield from (self.similarity.prepared(vectors.decoded(batch)) for batch in dataset)
+            yield from (self.prepared(decoded(batch)) for batch in dataset)
 
     def _write(self, path: Path) -> None:
         faiss, num_rows = self._faiss, self.texts.num_rows
@@ -82,7 +87,7 @@ class Faiss(VectorIndex):
             index.nprobe = max(MIN_LISTS, lists // PART_READ)
         with ProgressBar(num_rows, f"indexing {num_rows:,} vectors", self.texts.quiet, unit="vector") as bar:
             for rows in self._batches():
-                index.add(np.ascontiguousarray(rows))
+                index.add(rows)
                 bar.update(len(rows))
         try:
             faiss.write_index(index, str(path))

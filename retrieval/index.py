@@ -103,7 +103,7 @@ class VectorIndex(Index):
         """Return the rows whose vectors are most similar to each of n queries, and their similarities; best first.
 
         Args:
-            queries: the vectors of the queries, (n, dim) float32; unit vectors if the similarity is the cosine.
+            queries: the vectors of the queries, (n, dim) float32, in the form that `prepared` gives.
             depth: the number of rows for each query, at most `texts.num_rows`.
 
         Returns:
@@ -111,18 +111,22 @@ class VectorIndex(Index):
             only a query that has found all rows that the index can find has one.
         """
 
+    def prepared(self, vectors: Vectors) -> Vectors:
+        """Return vectors, (n, dim), in the form in which the index compares them: of unit length for the cosine."""
+        return self.similarity.prepared(vectors)
+
     def vectors(self) -> Iterator[Vectors]:
-        """Yield the vectors of all rows in their order, (rows, dim) each; unit vectors if the similarity is the cosine.
+        """Yield the vectors of all rows in their order, (rows, dim) each, in the form that `prepared` gives.
 
         Raises:
             ShardError: a shard is damaged.
         """
         for block in self.texts.blocks(f"indexing {self.texts.num_rows:,} vectors"):
-            yield self.similarity.prepared(block.vectors())
+            yield self.prepared(block.vectors())
 
     def search(self, queries: ScoredQueries, top: int, condition: Condition | None = None) -> Ranked:
         assert queries.weight == 1 and queries.vectors is not None
-        vectors = self.similarity.prepared(queries.vectors)
+        vectors = self.prepared(queries.vectors)
         found: Ranked = [([], [])] * len(vectors)
         waiting, depth = np.arange(len(vectors)), min(top + 1, self.texts.num_rows)
         while len(waiting):

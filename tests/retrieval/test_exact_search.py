@@ -26,6 +26,7 @@ import clearspan
 from clearspan.common.errors import PipelineError
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.__main__ import main
+from clearspan.plugins import faiss_index
 from clearspan.plugins.faiss_index import MIN_LISTS, SAMPLED
 from clearspan.retrieval import exact, texts
 from clearspan.retrieval.bm25 import BM25
@@ -274,6 +275,25 @@ def test_an_index_that_is_exact_finds_the_hits_of_scoring_every_text(
         check(collection.search(QUERIES, TOP, where=where), everything([made], model, 1.0, keeps), [made])
     for weight in (0.4, 0.0):
         check(collection.search(QUERIES, TOP, weight=weight), everything([made], model, weight), [made])
+
+
+@pytest.mark.slow
+def test_the_lists_of_faiss_give_as_many_hits_as_there_are(
+    embedded: Make, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index may miss a hit, but leaves no place empty: it is searched deeper, and reads more lists."""
+    pytest.importorskip("faiss")
+    made = embedded("articles", slice(None), *CHUNKS)
+    assert Dataset(made).num_examples > 2 * MIN_LISTS * SAMPLED
+    monkeypatch.setattr(faiss_index, "MIN_LISTS", 1)  # one list of about twenty
+    collection = clearspan.open_collection(made, model, index="faiss")
+    for where, keeps in [(None, lambda row: True), *CONDITIONS]:
+        found = collection.search(QUERIES, TOP, where=where)
+        for hits, every in zip(found, everything([made], model, 1.0, keeps), strict=True):
+            assert len(hits) == len(every) == len({(hit.source, hit.record) for hit in hits})
+            assert all(keeps({f"field_{name}": value for name, value in hit.fields.items()}) for hit in hits)
+            assert [(-hit.score, -hit.id) for hit in hits] == sorted((-hit.score, -hit.id) for hit in hits)
+    assert len(clearspan.open_collection(made, model, index="faiss").search("owls", 100)) == 27
 
 
 @pytest.mark.guarantee("exact-search")
