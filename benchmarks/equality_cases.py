@@ -225,6 +225,7 @@ hits-of-two | vectors vectors-new | search vectors --also vectors-new --model en
     --json
 hits-of-updated | updated | search updated --model encoder/model --queries queries.txt --hybrid 0.5 --json
 hits-of-faiss | vectors | search vectors --model encoder/model --queries queries.txt --index faiss --json
+hits-of-faiss-where | vectors | search vectors "a file" --model encoder/model --where "year > 1990" --index faiss --json
 ranks | vectors | search vectors --model encoder/model --queries questions.csv --json
     && search vectors --model encoder/model --queries questions-by-id.csv --hybrid 0.5 --json
 all-hits | vectors | search vectors --model encoder/model "open a file" "parse a date" --top 400 --hybrid 0.7 --json
@@ -340,7 +341,6 @@ search-empty | vectors | search vectors "" --model encoder/model
 where-unfinished | vectors | search vectors "a file" --model encoder/model --where "year >"
 where-absent | vectors | search vectors "a file" --model encoder/model --where "size > 3"
 where-mixed | vectors | search vectors "a file" --model encoder/model --where "year > 'z'"
-where-of-faiss | vectors | search vectors "a file" --model encoder/model --where "year > 1990" --index faiss
 hybrid-of-faiss | vectors | search vectors "a file" --model encoder/model --hybrid --index faiss
 also-documents | vectors documents | search vectors --also documents "a file" --model encoder/model
 no-stemmer | vectors | search vectors "a file" --model encoder/model --hybrid --stemmer klingon

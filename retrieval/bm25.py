@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clearspan.common.errors import PipelineError
-from clearspan.retrieval.index import index_of, save
+from clearspan.retrieval.index_cache import index_of, save
 from clearspan.retrieval.stemming import PLAIN, WordFunction
 from clearspan.retrieval.texts import MAX_ROWS, Texts, options_of
 from clearspan.retrieval.topk import Indices

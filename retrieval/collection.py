@@ -33,9 +33,10 @@ from clearspan.common.model_folder import EncoderError
 from clearspan.common.model_forms import check_folder
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
-from clearspan.retrieval import exact
 from clearspan.retrieval.bm25 import BM25
+from clearspan.retrieval.exact import Exact
 from clearspan.retrieval.hits import Hit
+from clearspan.retrieval.index import Index, Ranked, ScoredQueries, index_class
 from clearspan.retrieval.similar import SimilarityFunction
 from clearspan.retrieval.stemming import Words
 from clearspan.retrieval.texts import Texts, options_of
@@ -43,8 +44,6 @@ from clearspan.retrieval.where import Condition, ConditionError
 from clearspan.shards import storage
 from clearspan.shards.reader import Dataset
 
-Ranked = list[tuple[list[int], list[float]]]
-"""The rows of each query's hits, and their scores, best first."""
 NAME = "search.json"
 
 
@@ -131,12 +130,20 @@ class Collection:
         words: function that splits a text into the words that BM25 compares.
         prompt_name: name of the model's prompt to put before each query if a search names none; None: the model's
             prompt for queries.
+        index: the index that searches by the model alone: `faiss`, or `module:Class`; None: every text is scored.
         options: name -> value of the options with which the first collection's vectors were made.
         texts: the rows of all collections: their texts, or chunks of them, with the vectors.
     """
 
     def __init__(
-        self, texts: Texts, model: str | None, weight: float, words: Words, device: str, prompt_name: str | None = None
+        self,
+        texts: Texts,
+        model: str | None,
+        weight: float,
+        words: Words,
+        device: str,
+        prompt_name: str | None = None,
+        index: str | None = None,
     ) -> None:
         self.folder = texts.folders[0]
         self.folders = list(texts.folders)
@@ -144,6 +151,7 @@ class Collection:
         self.weight = weight
         self.words = words
         self.prompt_name = prompt_name
+        self.index = index
         self.options = options_of(texts.datasets[0])
         self.texts = texts
         self._device = device
@@ -165,6 +173,11 @@ class Collection:
         return list(
             dict.fromkeys(name for each in self.texts.datasets for name in options_of(each).get("keep_fields") or ())
         )
+
+    @property
+    def search_weight(self) -> float:
+        """The model's weight in a search that names none: 1 with an index, otherwise the collection's."""
+        return self.weight if self.index is None else 1.0
 
     @functools.cached_property
     def compute(self) -> Compute:
@@ -243,7 +256,7 @@ class Collection:
             queries: a query, or several; for a sequence of queries, also of one, return a list of hits for each.
             top: the maximum number of texts for each query.
             weight: weight of the model's scores, 0 to 1; BM25 has the weight 1 - `weight`. None: the collection's
-                weight. If it is 0, no model is loaded.
+                weight, or 1 if it was opened with an index. If it is 0, no model is loaded.
             where: a condition on the stored fields, such as "year > 2020 and lang = 'de'", as a text or parsed. Only
                 texts that fulfill it are returned; it does not change their scores. None: all texts.
             prompt_name: name of the model's prompt to put before each query, or `none` for no prompt; None: the prompt
@@ -277,7 +290,7 @@ class Collection:
             queries: a query, or several.
             top: the maximum number of rows for each query.
             weight: weight of the model's scores, 0 to 1; BM25 has the weight 1 - `weight`. None: the collection's
-                weight.
+                weight, or 1 if it was opened with an index.
             where: a condition on the stored fields, as a text or parsed, which the rows must fulfill; None: all rows.
             prompt_name: name of the model's prompt to put before each query, or `none` for no prompt; None: the
                 collection's default.
@@ -289,7 +302,7 @@ class Collection:
             ShardError: a shard is damaged.
         """
         asked = check_queries(queries)
-        weight = self.weight if weight is None else weight
+        weight = self.search_weight if weight is None else weight
         if top < 1:
             raise UsageError("top must be at least 1")
         if not 0 <= weight <= 1:
@@ -298,10 +311,10 @@ class Collection:
         with self._lock:
             similarity = None if weight == 0 else SimilarityFunction(self._encoder)
             embedded = None if weight == 0 else self.embed(asked, prompt_name)[0]
-            index = None if weight == 1 else self._index
-            parts = exact.ScoredQueries(weight, similarity, embedded, index, asked)
+            words = None if weight == 1 else self._words
+            index = self._index if weight == 1 and self.index is not None else Exact(self.texts)
             try:
-                return exact.search(self.texts, parts, top, condition)
+                return index.search(ScoredQueries(weight, similarity, embedded, words, asked), top, condition)
             except ConditionError as error:
                 raise UsageError(f"`where`: {error}") from None
 
@@ -314,7 +327,12 @@ class Collection:
         return condition
 
     @functools.cached_property
-    def _index(self) -> BM25:
+    def _index(self) -> Index:
+        assert self.index is not None
+        return index_class(self.index)(self.texts, SimilarityFunction(self._encoder))
+
+    @functools.cached_property
+    def _words(self) -> BM25:
         if stemmer := self.words.stemmer:
             check_extra("search", "Stemmer", feature=f"`stemmer` {stemmer}")
         return BM25.of_collection(self.texts, self.words)
@@ -373,6 +391,7 @@ def open_collection(
     *,
     also: Sequence[str | Path] = (),
     stemmer: str | None = None,
+    index: str | None = None,
     device: str = AUTO,
     keep: bool = True,
     quiet: bool = True,
@@ -390,6 +409,9 @@ def open_collection(
             as if they were one.
         stemmer: language whose word endings BM25 ignores, such as `german`; None: the language that search.json of the
             first collection names; if it names none, BM25 compares whole words.
+        index: `faiss` for an approximate index, built on first use, or `module:Class` for one of your own
+            (`retrieval.index.VectorIndex`): searches by the model alone ask it, and may miss a hit; those with BM25
+            score every text. A search that names no weight is then by the model alone. None: every text is scored.
         device: cpu, cuda, cuda:1, ...; auto: cpu if the model is static or there is no GPU, otherwise cuda.
         keep: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory.
             Otherwise each search reads them again.
@@ -411,15 +433,20 @@ def open_collection(
     try:
         check_device(device)
         words = Words(first.stemmer if stemmer is None else stemmer)
+        if index is not None:
+            index_class(index)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    named = next(chosen, None)
+    if index is not None and named is None:
+        raise UsageError(f"`index` searches by a model, and {folder} names none: pass `model` DIR")
     weight = 1.0 if first.weight is None else float(first.weight)
     id_fields = [
         settings.id_field or id_field(options_of(dataset).get("keep_fields") or ())
         for settings, dataset in zip(all_settings, datasets, strict=True)
     ]
     texts = Texts(datasets, folders, id_fields, keep, quiet)
-    return Collection(texts, next(chosen, None), weight, words, device, first.prompt_name)
+    return Collection(texts, named, weight, words, device, first.prompt_name, index)
 
 
 def _place(path: str) -> str:

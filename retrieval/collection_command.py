@@ -7,6 +7,7 @@ from clearspan.common.compute import AUTO, Device, check_device
 from clearspan.common.model_forms import check_folder
 from clearspan.common.options import Flag, Quiet
 from clearspan.retrieval.collection import Collection, open_collection
+from clearspan.retrieval.index import index_class
 from clearspan.retrieval.stemming import STEMMERS
 from clearspan.shards.command import StoreCommand
 
@@ -23,6 +24,11 @@ class CollectionCommand(StoreCommand):
     """Another collection, embedded with the same model, to search together with DIR; may be repeated."""
     stemmer: Annotated[str | None, Flag("LANGUAGE", choices=STEMMERS)] = None
     """Language whose word endings BM25 ignores (extra `search`; default: none)."""
+    index: Annotated[str | None, Flag("NAME")] = None
+    """Search by the model with an index, which may miss a hit: faiss, built once and kept in CLEARSPAN_CACHE (extra
+    `faiss`), or module:Class for one of your own. A condition and chunks search it deeper; BM25 scores every text
+    (default: the model scores every text).
+    """
     device: Device = AUTO
     """Device to use: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu."""
     quiet: Quiet = False
@@ -33,6 +39,8 @@ class CollectionCommand(StoreCommand):
         check_device(self.device)
         if self.model is not None:
             check_folder(self.model)
+        if self.index is not None:
+            index_class(self.index)
 
     def paths(self) -> list[str]:
         return [self.folder, *self.also]
@@ -52,6 +60,7 @@ class CollectionCommand(StoreCommand):
             self.model,
             also=self.also,
             stemmer=self.stemmer,
+            index=self.index,
             device=self.device,
             keep=keep,
             quiet=self.quiet,

@@ -7,85 +7,53 @@ vectors (64 MiB), the scores of one part of the queries for each thread (32 MiB)
 BM25 are combined, both are first scaled to a mean of 0 and to a standard deviation that is the weight of the score.
 """
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from clearspan.retrieval.bm25 import BM25, Scores
+from clearspan.retrieval.bm25 import Scores
 from clearspan.retrieval.hybrid import Moments
-from clearspan.retrieval.similar import SimilarityFunction, Vectors
+from clearspan.retrieval.index import Condition, Index, Ranked, ScoredQueries
+from clearspan.retrieval.similar import Vectors
 from clearspan.retrieval.texts import RowBlock, Texts
 from clearspan.retrieval.topk import TopK
 
 TOGETHER = 128
 """Number of queries in a part."""
-Condition = Callable[[pa.RecordBatch], NDArray[np.bool_]]
-"""Function of a batch that returns the mask of the rows that may be hits, (rows,) bool."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoredQueries:
-    """The queries of a search, and the two scores that it combines: the model's similarity and BM25.
+class Exact(Index):
+    """Index that scores every row for every query."""
 
-    Attributes:
-        weight: the weight of the model's similarity, 0 to 1; BM25 has the weight 1 - weight.
-        similarity: the model's similarity function; None if `weight` is 0.
-        vectors: the vectors of the queries, (queries, dim) float32; None if `weight` is 0.
-        index: the BM25 index; None if `weight` is 1.
-        queries: the texts of the queries.
-    """
+    def search(self, queries: ScoredQueries, top: int, condition: Condition | None = None) -> Ranked:
+        from joblib import cpu_count
+        from threadpoolctl import threadpool_limits
 
-    weight: float
-    similarity: SimilarityFunction | None = None
-    vectors: Vectors | None = None
-    index: BM25 | None = None
-    queries: Sequence[str] = ()
+        texts = self.texts
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(cpu_count()) as pool:
+            scorer = _Scorer(texts, queries)
+            slices = [slice(start, start + TOGETHER) for start in range(0, scorer.num_queries, TOGETHER)]
+            best = [TopK(top, scorer.shifts[part], scorer.above) for part in slices]
+            file_numbers: dict[tuple[int, str], int] = {}
+            for block in texts.blocks(f"searching {texts.num_rows:,} texts"):
+                allowed = None if condition is None else _allowed(block, condition)
+                if allowed is not None and not len(allowed):
+                    continue
+                rows = block.rows
+                ids = block.ids
+                places = block.places(file_numbers) if texts.is_chunked else None
+                if allowed is not None:
+                    rows, ids = rows[allowed], ids[allowed]
+                    places = None if places is None else places[allowed]
+                scores = scorer.block(block, allowed)
 
+                def add(part: slice, found: TopK) -> None:
+                    found.add(scores(part), rows, ids, places)  # noqa: B023  # done before the next block
 
-def search(
-    texts: Texts, parts: ScoredQueries, top: int, condition: Condition | None = None
-) -> list[tuple[list[int], list[float]]]:
-    """Return, for each query, the indices in `texts` of the `top` best rows, and their scores; best first.
-
-    If rows are chunks of documents, only the best row of each document is returned.
-
-    Args:
-        texts: the rows to search.
-        parts: the queries, and the scores to combine.
-        condition: function that returns, for a batch, the mask of the rows that may be hits; None: all rows may be.
-
-    Raises:
-        ShardError: a shard is damaged.
-    """
-    from joblib import cpu_count
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(cpu_count()) as pool:
-        scorer = _Scorer(texts, parts)
-        slices = [slice(start, start + TOGETHER) for start in range(0, scorer.num_queries, TOGETHER)]
-        best = [TopK(top, scorer.shifts[part], scorer.above) for part in slices]
-        file_numbers: dict[tuple[int, str], int] = {}
-        for block in texts.blocks(f"searching {texts.num_rows:,} texts"):
-            allowed = None if condition is None else _allowed(block, condition)
-            if allowed is not None and not len(allowed):
-                continue
-            rows = np.arange(block.start, block.start + block.num_rows)
-            ids = block.ids
-            places = block.places(file_numbers) if texts.is_chunked else None
-            if allowed is not None:
-                rows, ids = rows[allowed], ids[allowed]
-                places = None if places is None else places[allowed]
-            scores = scorer.block(block, allowed)
-
-            def add(part: slice, found: TopK) -> None:
-                found.add(scores(part), rows, ids, places)  # noqa: B023  # done before the next block
-
-            list(pool.map(add, slices, best))
-    return [of_query for part in best for of_query in part.found]
+                list(pool.map(add, slices, best))
+        return [of_query for part in best for of_query in part.found]
 
 
 class _Scorer:
@@ -100,23 +68,23 @@ class _Scorer:
             because all other rows hold no word of the query; otherwise -inf.
     """
 
-    def __init__(self, texts: Texts, parts: ScoredQueries) -> None:
-        self._similarity = parts.similarity
+    def __init__(self, texts: Texts, queries: ScoredQueries) -> None:
+        self._similarity = queries.similarity
         self.above = -np.inf
-        self._words: Scores | None = parts.index.scores(parts.queries) if parts.index else None
-        self.num_queries = len(parts.queries)
+        self._words: Scores | None = queries.words.scores(queries.texts) if queries.words else None
+        self.num_queries = len(queries.texts)
         scales, shifts = np.ones(self.num_queries), np.zeros(self.num_queries)
         self._scales = scales
         self._word_scales = scales
         self.shifts = shifts
-        if parts.similarity is None:
+        if queries.similarity is None:
             self.above = 0.0
         else:
-            assert parts.vectors is not None
-            self._vectors = parts.similarity.prepared(parts.vectors)
+            assert queries.vectors is not None
+            self._vectors = queries.similarity.prepared(queries.vectors)
             if self._words is not None:
-                self._scales, shifts = parts.similarity.moments(texts, self._vectors).scale_and_shift(parts.weight)
-                self._word_scales, of_words = Moments.of_words(self._words).scale_and_shift(1 - parts.weight)
+                self._scales, shifts = queries.similarity.moments(texts, self._vectors).scale_and_shift(queries.weight)
+                self._word_scales, of_words = Moments.of_words(self._words).scale_and_shift(1 - queries.weight)
                 self.shifts = shifts + of_words
 
     def block(self, block: RowBlock, allowed: NDArray[np.intp] | None) -> Callable[[slice], Vectors]:

@@ -1,51 +1,204 @@
-"""Cache of indexes: files that are computed once from datasets and kept in the cache folder (`common.cached_file`).
+"""Indexes: what finds, for each query, the best rows of a collection. All doors search by one: commands, page, Python.
 
-Examples are an index of words for BM25, and the mean and covariance of vectors. The name of a file holds a hash of the
-datasets' manifests and of everything else that determines the content, such as the versions of libraries. An index of
-other datasets or of an older version is therefore never used.
+    Exact (`retrieval.exact`)         scores every row, by the model, by BM25 or by both
+    Faiss (`plugins.faiss_index`)     reads the vectors that are near the query; may miss a hit
+    module:Class                      a `VectorIndex` of your own, such as `examples/extend/flat_index.py`
+
+A `VectorIndex` only names the rows whose vectors are nearest. What makes hits of them is here, the same for all:
+
+    queries -> the `depth` nearest rows -> those that fulfill the condition -> the best chunk of each document -> hits
+                     ^------------ deeper, while a query has fewer than `top`, or the last of them may be tied
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-from clearspan.common.encoder.fingerprint import digest
+from clearspan.common import plugins
 from clearspan.common.errors import PipelineError
-from clearspan.common.terminal import one_line
-from clearspan.common.verified_cache import cached_file
-from clearspan.shards.reader import Dataset
+from clearspan.common.parsing import did_you_mean
+from clearspan.retrieval.bm25 import BM25
+from clearspan.retrieval.similar import SimilarityFunction, Vectors
+from clearspan.retrieval.texts import Texts
+from clearspan.retrieval.topk import NONE, Indices, TopK, rounded
+
+NAMES: Mapping[str, str] = {"faiss": "clearspan.plugins.faiss_index:Faiss"}
+"""Name of an index that is built in, as in `--index` -> its class."""
+MAX_CANDIDATES = 1 << 22
+"""The most candidates that are in memory at once: queries times depth."""
+DEEPER = 4
+"""Factor by which the depth grows for queries that have too few hits."""
+Ranked = list[tuple[list[int], list[float]]]
+"""The rows of each query's hits, and their scores, best first."""
+Condition = Callable[[pa.RecordBatch], NDArray[np.bool_]]
+"""Function of a batch that returns the mask of the rows that may be hits, (rows,) bool."""
 
 
-def index_of(
-    datasets: Sequence[Dataset], suffix: str, built_by: Mapping[str, str | int], write: Callable[[Path], None]
-) -> AbstractContextManager[Path]:
-    """Return a context manager that yields the path of an index of datasets: a file in the cache.
+@dataclasses.dataclass(frozen=True)
+class ScoredQueries:
+    """The queries of a search, and the two scores that it combines: the model's similarity and BM25.
 
-    If the cache cannot be used, the file is in a temporary folder, which is removed at the end of the context.
+    Attributes:
+        weight: the weight of the model's similarity, 0 to 1; BM25 has the weight 1 - weight.
+        similarity: the model's similarity function; None if `weight` is 0.
+        vectors: the vectors of the queries, (queries, dim) float32; None if `weight` is 0.
+        words: the BM25 index; None if `weight` is 1.
+        texts: the texts of the queries.
+    """
+
+    weight: float
+    similarity: SimilarityFunction | None = None
+    vectors: Vectors | None = None
+    words: BM25 | None = None
+    texts: Sequence[str] = ()
+
+
+class Index(ABC):
+    """Finds the best rows of a collection for queries.
 
     Args:
-        datasets: the datasets; the index depends on their order.
-        suffix: the extension of the file, which names the type of the index, such as `bm25`.
-        built_by: name -> value of whatever determines the index in addition to the datasets, such as a version.
-        write: function that writes the index to a path. It is called if the cache does not hold the index.
+        texts: the rows of the collection.
     """
-    manifests = [dataset.manifest.to_json().decode("utf-8") for dataset in datasets]
-    named = {"manifest": manifests[0]} if len(manifests) == 1 else {"manifests": manifests}
-    return cached_file(f"{digest(**named, built_by=dict(built_by))}.{suffix}", write)
+
+    def __init__(self, texts: Texts) -> None:
+        self.texts = texts
+
+    @abstractmethod
+    def search(self, queries: ScoredQueries, top: int, condition: Condition | None = None) -> Ranked:
+        """Return, for each query, the indices in `texts` of the `top` best rows, and their scores; best first.
+
+        If rows are chunks of documents, only the best row of each document is returned. Among rows whose scores are
+        equal to six decimals, the one with the higher id is first.
+
+        Args:
+            queries: the queries, and the scores to combine.
+            top: the maximum number of rows for each query.
+            condition: function that returns, for a batch, the mask of the rows that may be hits; None: all rows may be.
+
+        Raises:
+            PipelineError: the index cannot be used with this collection.
+            ShardError: a shard is damaged.
+        """
 
 
-def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays, given as name -> array, to a file in the format of safetensors.
+class VectorIndex(Index):
+    """Index of vectors, for searches by the model alone. One of your own is a subclass that builds or opens what it
+    searches when it is made, and has the method `nearest`: `examples/extend/flat_index.py` shows all of it.
+
+    Args:
+        texts: the rows of the collection.
+        similarity: the model's similarity function; `similarity.name` is `cosine`, `dot`, `euclidean` or `manhattan`.
+    """
+
+    def __init__(self, texts: Texts, similarity: SimilarityFunction) -> None:
+        super().__init__(texts)
+        self.similarity = similarity
+
+    @abstractmethod
+    def nearest(self, queries: Vectors, depth: int) -> tuple[Indices, NDArray[np.floating]]:
+        """Return the rows whose vectors are most similar to each of n queries, and their similarities; best first.
+
+        Args:
+            queries: the vectors of the queries, (n, dim) float32, in the form that `prepared` gives.
+            depth: the number of rows for each query, at most `texts.num_rows`.
+
+        Returns:
+            The indices of the rows, (n, depth), and their similarities, (n, depth). The index -1 stands for no row;
+            only a query that has found all rows that the index can find has one.
+        """
+
+    def prepared(self, vectors: Vectors) -> Vectors:
+        """Return vectors, (n, dim), in the form in which the index compares them: of unit length for the cosine."""
+        return self.similarity.prepared(vectors)
+
+    def vectors(self) -> Iterator[Vectors]:
+        """Yield the vectors of all rows in their order, (rows, dim) each, in the form that `prepared` gives.
+
+        Raises:
+            ShardError: a shard is damaged.
+        """
+        for block in self.texts.blocks(f"indexing {self.texts.num_rows:,} vectors"):
+            yield self.prepared(block.vectors())
+
+    def search(self, queries: ScoredQueries, top: int, condition: Condition | None = None) -> Ranked:
+        assert queries.weight == 1 and queries.vectors is not None
+        vectors = self.prepared(queries.vectors)
+        found: Ranked = [([], [])] * len(vectors)
+        waiting, depth = np.arange(len(vectors)), min(top + 1, self.texts.num_rows)
+        while len(waiting):
+            together, left = max(1, MAX_CANDIDATES // depth), []
+            for part in (waiting[start : start + together] for start in range(0, len(waiting), together)):
+                hits, are_complete = self._hits(vectors[part], depth, top, condition)
+                for query, of_query in zip(part.tolist(), hits, strict=True):
+                    found[query] = of_query
+                left.append(part[~are_complete])
+            waiting, depth = np.concatenate(left), min(DEEPER * depth, self.texts.num_rows)
+        return found
+
+    def _hits(
+        self, vectors: Vectors, depth: int, top: int, condition: Condition | None
+    ) -> tuple[Ranked, NDArray[np.bool_]]:
+        """Return the hits among the `depth` nearest rows of each query, and whether no deeper row can be a hit."""
+        rows, scores = self._nearest(vectors, depth)
+        query, column = np.nonzero(rows >= 0)
+        row, score = rows[query, column], rounded(scores[query, column])
+        known, at = np.unique(row, return_inverse=True)
+        ids, is_allowed = np.zeros(len(known), np.int64), np.ones(len(known), bool)
+        places = np.zeros((len(known), 2), np.int64) if self.texts.is_chunked else None
+        # Rows are read only if more than their scores decides.
+        is_read = condition is not None or places is not None or _is_tied(query, score)
+        file_numbers: dict[tuple[int, str], int] = {}
+        for block in self.texts.take(np.unique(row[np.broadcast_to(is_read, row.shape)])):
+            here = np.searchsorted(known, block.rows)
+            ids[here] = block.ids
+            if places is not None:
+                places[here] = block.places(file_numbers)
+            if condition is not None:
+                is_allowed[here] = np.concatenate([condition(batch) for _, batch in block.parts])
+        kept = is_allowed[at]
+        at = at[kept]
+        best = TopK(top, np.zeros(len(vectors)))
+        best.add_pairs(query[kept], score[kept], row[kept], ids[at], None if places is None else places[at])
+        lowest = np.where(rows >= 0, rounded(scores), np.inf).min(axis=1)
+        is_full = [len(of) == top and of[-1] > low for (_, of), low in zip(best.found, lowest, strict=True)]
+        return best.found, np.array(is_full, bool) | (rows < 0).any(axis=1) | (depth == self.texts.num_rows)
+
+    def _nearest(self, vectors: Vectors, depth: int) -> tuple[Indices, NDArray[np.floating]]:
+        """Return what `nearest` returns, after a check of its form.
+
+        Raises:
+            PipelineError: it is not of the documented form.
+        """
+        rows, scores = self.nearest(vectors, depth)
+        is_of_form = rows.shape == scores.shape == (len(vectors), depth) and np.issubdtype(rows.dtype, np.integer)
+        if not is_of_form or (rows < NONE).any() or (rows >= self.texts.num_rows).any():
+            raise PipelineError(
+                f"`index` {type(self).__name__}: `nearest` of {len(vectors)} queries and depth {depth} returned rows "
+                f"{rows.dtype} {rows.shape} and scores {scores.shape}, not the indices of {self.texts.num_rows:,} rows"
+            )
+        return rows.astype(np.int64, copy=False), scores
+
+
+def index_class(name: str) -> type[VectorIndex]:
+    """Return the class of an index: `faiss`, or `module:Class` for one of your own.
 
     Raises:
-        PipelineError: the file cannot be written.
+        ValueError: there is no such index, or the class is not a complete subclass of `VectorIndex`.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
+    spec = NAMES.get(name, name)
+    if not plugins.is_spec(spec):
+        raise ValueError(f"`index` {name}: choose {' or '.join(NAMES)}, or module:Class{did_you_mean(name, NAMES)}")
+    return plugins.load_class(spec, VectorIndex, "an index of vectors")
 
-    try:
-        save_file(dict(arrays), path)
-    except SafetensorError as error:
-        raise PipelineError(f"{path}: the index cannot be written (is the disk full?): {one_line(error)}") from None
+
+def _is_tied(query: Indices, score: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return a mask of the candidates, (c,), whose score another candidate of the same query has."""
+    order = np.lexsort((score, query))
+    is_same = (np.diff(query[order]) == 0) & (np.diff(score[order]) == 0)
+    is_tied = np.zeros(len(order), bool)
+    is_tied[order] = np.append(is_same, False) | np.insert(is_same, 0, False)
+    return is_tied

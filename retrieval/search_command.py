@@ -1,6 +1,6 @@
 """`clearspan search`: the texts of a collection that queries find.
 
-    queries -> vectors, by the model that made the dataset -> exact search (`collection`), or an index -> hits
+    queries -> vectors, by the model that made the dataset -> an index (`index`; by default, exact search) -> hits
 
 Queries are embedded as by sentence-transformers' `encode_query`: with the model's query prompt before each query.
 """
@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 
 from clearspan.cli.catalog import COMMANDS
 from clearspan.cli.command import Result
-from clearspan.common import plugins, terminal
+from clearspan.common import terminal
 from clearspan.common.compute import Compute
 from clearspan.common.encoder.prompts import QUERY, Prompts, quoted_prompt
 from clearspan.common.options import Flag, Json
@@ -32,8 +32,6 @@ from clearspan.retrieval.hybrid import HYBRID_WEIGHT
 from clearspan.retrieval.ranks import DEPTH
 from clearspan.retrieval.where import Condition, ConditionError
 
-INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
-"""Choices of --index, and the parts that search them."""
 WIDTH = 300
 """Number of characters of a text that are printed; JSON holds all of it."""
 
@@ -63,8 +61,6 @@ class Search(CollectionCommand):
     """Search only texts whose stored fields meet a condition, e.g. "year > 2020 and lang = 'de'"."""
     top: Annotated[int, Flag("N"), Ge(1)] = 10
     """Number of hits of each query."""
-    index: Annotated[str | None, Flag(choices=tuple(INDEXES))] = None
-    """Search with an approximate index, which is built once and kept in CLEARSPAN_CACHE (extra `faiss`)."""
     hybrid: Annotated[float | None, Flag("W", const=HYBRID_WEIGHT), Ge(0), Le(1)] = None
     """Combine the model with BM25, which needs stored texts. W: weight of the model, from 0 (BM25 alone) to 1; without
     W 0.7 (default: the weight that the folder of `adapt` names, else the model alone).
@@ -79,11 +75,9 @@ class Search(CollectionCommand):
         if not self.texts:
             raise ValueError("no query: write one after the folder, or pass `queries` FILE")
         check_queries(self.texts)
-        has_answers = any(query.has_answer for query in self.queries)
-        given = {"hybrid": self.hybrid is not None, "where": self.condition is not None, "queries": has_answers}
-        for name in ("hybrid", "where", "queries"):
-            if given[name] and self.index:
-                raise ValueError(f"`{name}` scores every text: leave out `index`")
+        if self.index and self.hybrid is not None:
+            raise ValueError("`hybrid` scores every text: leave out `index`")
+        self.condition  # noqa: B018  # is checked when it is parsed
 
     @functools.cached_property
     def condition(self) -> Condition | None:
@@ -111,14 +105,9 @@ class Search(CollectionCommand):
         """
         self.use_store()
         collection = self.opened(keep=False)
-        weight = collection.weight if self.hybrid is None else self.hybrid
-        if (weight or self.index) and collection.model is not None and collection.compute.message:
+        weight = collection.search_weight if self.hybrid is None else self.hybrid
+        if weight and collection.model is not None and collection.compute.message:
             warn(collection.compute.message)
-        if self.index:
-            search_index = plugins.load_function(INDEXES[self.index], "a function that searches an index")
-            vectors, similarity = collection.embed(self.texts, self.prompt_name)
-            hits = search_index(collection.texts, similarity, vectors, self.top, self.quiet)
-            return self._results(collection, hits, None, 1.0)
         has_answers = any(query.has_answer for query in self.asked)
         depth = max(self.top, DEPTH) if has_answers else self.top
         ranked = collection.ranked(self.texts, depth, weight=weight, where=self.condition, prompt_name=self.prompt_name)
@@ -272,7 +261,8 @@ def search(
         model: the folder of the model that made the vectors.
         top: number of hits for each query.
         prompt_name: name of the model's prompt to put before each query, or `none`; None: the query prompt.
-        index: `faiss` for an approximate index, built on first use; None for exact search.
+        index: `faiss` for an approximate index, built on first use, or `module:Class` for one of your own; None for
+            exact search. It searches by the model alone, and cannot be used with `hybrid`.
         hybrid: weight of the model's scores, from 0 to 1, in a combination with BM25 scores, for which the dataset must
             store the texts; True for 0.7. If it is None or False, only the model's scores count, except in a folder
             that `adapt` made: there, the weight that `adapt` wrote is used.

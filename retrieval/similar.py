@@ -2,7 +2,7 @@
 
 The mean and the variance of a query's similarities to all vectors are needed to combine the similarities with BM25's
 scores. For the cosine and the dot product, the two follow from the mean and the covariance of the vectors, which are
-computed once and kept in the cache (`search.index`):
+computed once and kept in the cache (`retrieval.index_cache`):
 
     mean = q . (mean of the vectors)        variance = q . (covariance of the vectors) . q
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.retrieval.hybrid import Moments
-from clearspan.retrieval.index import index_of, save
+from clearspan.retrieval.index_cache import index_of, save
 from clearspan.retrieval.texts import Texts, lengths_of
 
 VERSION = 2

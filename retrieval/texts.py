@@ -54,21 +54,28 @@ def lengths_of(vectors: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class RowBlock:
-    """Consecutive rows of a `Texts`, which may belong to several datasets.
+    """Rows of a `Texts`, which may belong to several datasets.
 
     Attributes:
         start: the index of the first row in the `Texts`.
         parts: the rows, as pairs of the index of a dataset and a batch of this dataset.
+        taken: the indices of the rows in the `Texts`; None if they are consecutive.
         _known: results that are computed only once: name -> array.
     """
 
     start: int
     parts: Sequence[tuple[int, pa.RecordBatch]]
+    taken: np.ndarray | None = None
     _known: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:
         return sum(batch.num_rows for _, batch in self.parts)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The indices of the rows in the `Texts`, (rows,) int64."""
+        return np.arange(self.start, self.start + self.num_rows) if self.taken is None else self.taken
 
     @property
     def ids(self) -> np.ndarray:
@@ -112,10 +119,8 @@ class RowBlock:
                 dict are added to it, so the caller passes the same dict for all blocks of a search.
         """
         made = []
-        start = self.start
-        for number, batch in self.parts:
-            rows = np.arange(start, start + batch.num_rows)
-            start += batch.num_rows
+        ends = np.cumsum([batch.num_rows for _, batch in self.parts])
+        for (number, batch), rows in zip(self.parts, np.split(self.rows, ends[:-1]), strict=True):
             if DOCUMENT not in batch.schema.names:
                 made.append(np.stack([np.full(batch.num_rows, -1), rows], axis=1))
                 continue
@@ -143,6 +148,7 @@ class Texts:
         id_fields: for each dataset, the name of the stored field with the user's own ids; None if it has no such field.
         num_rows: the number of rows of all datasets.
         is_chunked: whether rows are chunks of documents in at least one dataset.
+        quiet: whether no progress bars are shown.
     """
 
     def __init__(
@@ -156,7 +162,7 @@ class Texts:
         self.datasets = datasets
         self.folders = folders
         self.id_fields = id_fields
-        self._quiet = quiet
+        self.quiet = quiet
         self.num_rows = sum(dataset.num_examples for dataset in datasets)
         self.is_chunked = any(options_of(dataset).get("chunk_tokens") for dataset in datasets)
         self._keeps = keep and self.num_bytes <= _memory_bytes() // 2
@@ -200,7 +206,7 @@ class Texts:
             yield from self._kept
             return
         kept = []
-        with ProgressBar(self.num_rows, work, self._quiet, unit="text") as bar:
+        with ProgressBar(self.num_rows, work, self.quiet, unit="text") as bar:
             for block in self._read():
                 if self._keeps:
                     block = block.joined()
@@ -253,6 +259,20 @@ class Texts:
                     ) from None
             raise
 
+    def take(self, rows: Sequence[int] | np.ndarray) -> Iterator[RowBlock]:
+        """Yield some of the rows, in blocks. Each shard is read at most once.
+
+        Args:
+            rows: ascending indices of rows.
+
+        Raises:
+            PipelineError: a dataset was replaced after it was opened.
+            ShardError: a shard is damaged for any other reason.
+        """
+        for start, number, batch, wanted in self._holding(np.asarray(rows).tolist()):
+            taken = np.array(wanted)
+            yield RowBlock(start, [(number, batch.take(pa.array(taken - start)))], taken)
+
     def hits(self, found: Sequence[tuple[Sequence[int], Sequence[float]]]) -> list[list[Hit]]:
         """Read the rows that queries found, and return the hits of each query. Each shard is read at most once.
 
@@ -295,7 +315,9 @@ class Texts:
                         start += batch.num_rows
                     start = end
 
-        for start, number, batch in self._as_opened(batches()) if self._kept is None else self.batches(""):
+        kept = self._kept is not None or self._keeps
+        work = f"reading {self.num_rows:,} texts"
+        for start, number, batch in self.batches(work) if kept else self._as_opened(batches()):
             if wanted := between(start, start + batch.num_rows):
                 yield start, number, batch, wanted
 

@@ -61,13 +61,29 @@ class TopK:
                 may have the same id (`RowBlock.places`). None if no row is a chunk; then it is None in all calls.
         """
         query, at, values = self._candidates(scores, may_cut=places is None)
-        if not len(query):
-            return
-        added = rounded(values + self._shifts[query])
-        self._query, self._score = np.append(self._query, query), np.append(self._score, added)
-        self._row, self._id = np.append(self._row, rows[at]), np.append(self._id, ids[at])
+        if len(query):
+            self.add_pairs(query, values, rows[at], ids[at], None if places is None else places[at])
+
+    def add_pairs(
+        self,
+        queries: Indices,
+        scores: NDArray[np.floating],
+        rows: Indices,
+        ids: Indices,
+        places: Indices | None = None,
+    ) -> None:
+        """Compare p pairs of a query and a further row with the best rows so far.
+
+        Args:
+            queries: the index of the query of each pair, (p,).
+            scores: the scores of the rows, (p,).
+            rows, ids, places: as in `add`, for the row of each pair, (p,) and (p, 2).
+        """
+        added = rounded(scores + self._shifts[queries])
+        self._query, self._score = np.append(self._query, queries), np.append(self._score, added)
+        self._row, self._id = np.append(self._row, rows), np.append(self._id, ids)
         if places is not None:
-            self._place = np.append(self._place, places[at], axis=0)
+            self._place = np.append(self._place, places, axis=0)
         if len(self._query) >= 2 * self._num_sorted:
             self._sort()
 

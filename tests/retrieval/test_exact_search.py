@@ -26,14 +26,19 @@ import clearspan
 from clearspan.common.errors import PipelineError
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.__main__ import main
+from clearspan.plugins import faiss_index
+from clearspan.plugins.faiss_index import MIN_LISTS, SAMPLED
 from clearspan.retrieval import exact, texts
 from clearspan.retrieval.bm25 import BM25
 from clearspan.retrieval.collection import open_collection
+from clearspan.retrieval.hits import Hit
 from clearspan.retrieval.stemming import PLAIN, STEMMERS, Words
 from clearspan.retrieval.where import Condition, ConditionError, quoted_name
+from clearspan.serve.compare import SearchRequest, SideBySide
+from clearspan.serve.serve_command import Serve
 from clearspan.shards import Dataset, vectors
 from clearspan.shards.reader import ShardError
-from tests.conftest import exit_code
+from tests.conftest import ROOT, exit_code
 from tests.pipelines.conftest import without_beam
 
 QUERIES = ["An owl hunts at night.", "the north of the country", "A political party won in 1980", "zzzz"]
@@ -238,6 +243,107 @@ def test_several_collections_are_searched_as_one(embedded: Make, model: Path, we
     mixed = [parts[0], embedded("articles", slice(None), "--chunk-tokens", "48", "--chunk-overlap", "12")]
     found = clearspan.open_collection(mixed[0], model, also=mixed[1:]).search(QUERIES, TOP, weight=weight)
     check(found, everything(mixed, model, weight), mixed)
+
+
+@pytest.fixture(params=["faiss", "example"])
+def index(request: pytest.FixtureRequest, own_module: Callable[[str], str]) -> str:
+    """Indexes that are exact: the example's, and that of faiss for few vectors."""
+    if request.param == "faiss":
+        pytest.importorskip("faiss")
+        return "faiss"
+    return own_module((ROOT / "examples" / "extend" / "flat_index.py").read_text(encoding="utf-8")) + ":Flat"
+
+
+CHUNKS = ("--chunk-tokens", "48", "--chunk-overlap", "12")
+
+
+@pytest.mark.guarantee("exact-search")
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "options"), [("lines", ()), ("lines", ("--vector-dtype", "int8")), ("articles", CHUNKS)]
+)
+@pytest.mark.slow
+def test_an_index_that_is_exact_finds_the_hits_of_scoring_every_text(
+    embedded: Make, model: Path, index: str, kind: str, options: tuple[str, ...], keep: bool
+) -> None:
+    """Of texts and of chunks, with each condition; a search with BM25 scores every text as without an index."""
+    made = embedded(kind, slice(13, 24) if options == CHUNKS else slice(None), *options)
+    assert 100 < Dataset(made).num_examples < MIN_LISTS * SAMPLED, "faiss makes lists of more"
+    collection = open_collection(made, model, index=index, keep=keep)
+    check(collection.search(QUERIES, TOP), everything([made], model, 1.0), [made])
+    for where, keeps in CONDITIONS:
+        check(collection.search(QUERIES, TOP, where=where), everything([made], model, 1.0, keeps), [made])
+    for weight in (0.4, 0.0):
+        check(collection.search(QUERIES, TOP, weight=weight), everything([made], model, weight), [made])
+
+
+@pytest.mark.slow
+def test_the_lists_of_faiss_give_as_many_hits_as_there_are(
+    embedded: Make, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index may miss a hit, but leaves no place empty: it is searched deeper, and reads more lists."""
+    pytest.importorskip("faiss")
+    made = embedded("articles", slice(None), *CHUNKS)
+    assert Dataset(made).num_examples > 2 * MIN_LISTS * SAMPLED
+    monkeypatch.setattr(faiss_index, "MIN_LISTS", 1)  # one list of about twenty
+    collection = clearspan.open_collection(made, model, index="faiss")
+    for where, keeps in [(None, lambda row: True), *CONDITIONS]:
+        found = collection.search(QUERIES, TOP, where=where)
+        for hits, every in zip(found, everything([made], model, 1.0, keeps), strict=True):
+            assert len(hits) == len(every) == len({(hit.source, hit.record) for hit in hits})
+            assert all(keeps({f"field_{name}": value for name, value in hit.fields.items()}) for hit in hits)
+            assert [(-hit.score, -hit.id) for hit in hits] == sorted((-hit.score, -hit.id) for hit in hits)
+    assert len(clearspan.open_collection(made, model, index="faiss").search("owls", 100)) == 27
+
+
+@pytest.mark.guarantee("exact-search")
+@pytest.mark.slow
+def test_an_index_is_one_over_several_collections(embedded: Make, model: Path, index: str) -> None:
+    mixed = [embedded("lines", slice(0, 100)), embedded("articles", slice(16, 24), *CHUNKS)]
+    found = clearspan.open_collection(mixed[0], model, also=mixed[1:], index=index).search(QUERIES, TOP)
+    check(found, everything(mixed, model, 1.0), mixed)
+
+
+@pytest.mark.slow
+def test_every_door_takes_an_index(
+    embedded: Make, model: Path, index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same hits and the same ranks of relevant documents, from the command line, from Python and on the page."""
+    made = embedded("lines")
+    exact_hits = clearspan.open_collection(made, model).search(QUERIES, TOP, where="year > 2010")
+    expected = [[(pytest.approx(hit.score, abs=1e-5), hit.id, hit.text) for hit in hits] for hits in exact_hits]
+
+    def told(all_hits: list[list[Hit]]) -> list[list[tuple[float, int, str | None]]]:
+        return [[(hit.score, hit.id, hit.text) for hit in hits] for hits in all_hits]
+
+    assert told(clearspan.search(made, QUERIES, model, top=TOP, where="year > 2010", index=index)) == expected
+    queries = [{"query": query, "text": hits[3].text} for query, hits in zip(QUERIES, exact_hits, strict=True)]
+    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries), encoding="utf-8")
+    results = []
+    for more in (["--index", index], []):
+        words = ["--model", str(model), "--queries", str(tmp_path / "queries.jsonl"), "--where", "year > 2010", *more]
+        assert exit_code(main, "search", str(made), *words, "--top", str(TOP), "--json", "--quiet") == 0
+        results.append(json.loads(capsys.readouterr().out))
+    found = [[(hit["score"], hit["id"], hit["text"]) for hit in each["hits"]] for each in results[0]["results"]]
+    assert found == expected and results[0]["answers"] == results[1]["answers"]
+    assert [each["rank"] for each in results[0]["results"]] == [each["rank"] for each in results[1]["results"]]
+    opened = Serve(folder=str(made), model=str(model), index=index).opened(keep=True)
+    request = SearchRequest.model_validate({"q": QUERIES[0], "top": str(TOP), "where": "year > 2010"})
+    page, without = (SideBySide(each, None).search(request) for each in (opened, open_collection(made, model)))
+    by_page = {each["key"]: [(hit["id"], hit["record"]) for hit in each["hits"]] for each in page["systems"]}
+    assert by_page == {each["key"]: [(hit["id"], hit["record"]) for hit in each["hits"]] for each in without["systems"]}
+    assert [identity for identity, _ in by_page["model"]] == [identity for _, identity, _ in expected[0]]
+    assert opened._index.texts is opened.texts, "the page has asked the index"
+
+
+def test_an_index_needs_a_model_and_a_name_that_there_is(embedded: Make, model: Path) -> None:
+    made = embedded("lines")
+    for options, complaint in (
+        ({"index": "faiss"}, "`index` searches by a model, and .* names none: pass `model` DIR"),
+        ({"index": "fais", "model": model}, "`index` fais: choose faiss, or module:Class; did you mean 'faiss'"),
+    ):
+        with pytest.raises(UsageError, match=complaint):
+            clearspan.open_collection(made, **options)
 
 
 @pytest.mark.guarantee("exact-search")

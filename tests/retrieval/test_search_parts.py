@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from clearspan.retrieval import bm25, index
+from clearspan.retrieval import bm25, index_cache
 from clearspan.retrieval.bm25 import BM25, FREQUENT, Scores
 from clearspan.retrieval.exact import _Scorer
 from clearspan.retrieval.texts import DOCUMENT, RowBlock
@@ -198,7 +198,7 @@ def test_an_index_is_that_of_its_collections_in_their_order_and_of_what_built_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[Any] = []
-    monkeypatch.setattr(index, "cached_file", lambda name, write: made.append(write) or name)
+    monkeypatch.setattr(index_cache, "cached_file", lambda name, write: made.append(write) or name)
 
     def dataset(content: bytes) -> Any:
         return SimpleNamespace(manifest=SimpleNamespace(to_json=lambda: content))
@@ -209,11 +209,11 @@ def test_an_index_is_that_of_its_collections_in_their_order_and_of_what_built_it
     owls, rain = dataset(b'{"owls": 1}'), dataset(b'{"rain": 2}')
     others = [[owls], [rain], [owls, rain], [rain, owls], [owls, owls], [owls, rain, owls]]
     names: list[Any] = [
-        index.index_of(datasets, suffix, built_by, write)
+        index_cache.index_of(datasets, suffix, built_by, write)
         for datasets in others
         for suffix in ("bm25", "moments")
         for built_by in ({"version": 1}, {"version": 2}, {"version": 1, "stemmer": "turkish"}, {})
     ]
     assert len(set(names)) == len(names) and made == [write] * len(names)
     assert all(name.endswith((".bm25", ".moments")) for name in names)
-    assert index.index_of([dataset(b'{"owls": 1}')], "bm25", {"version": 1}, write) == names[0]
+    assert index_cache.index_of([dataset(b'{"owls": 1}')], "bm25", {"version": 1}, write) == names[0]
