@@ -52,6 +52,7 @@ setup(
     install_requires=[
         *WORKER,
         "accelerate>=1.1,<2",
+        "PyStemmer>=2.2.0.3,<4",
         "bm25s>=0.3.3,<0.4",
         "deepspeed>=0.19.8,<0.21",
         "grpcio>=1.62",
@@ -59,6 +60,7 @@ setup(
         "jinja2>=3.1,<4",
         "joblib>=1.4",
         "psutil>=5.9",
+        "py3langid>=0.4,<0.5",
         "pytrec-eval-terrier>=0.5.9,<0.6",
         "pyyaml>=6",
         "rich>=13",
@@ -79,7 +81,6 @@ setup(
         "dev": [
             # Of the extra gcp, what gs:// and Dataflow's job description need: a third of its packages.
             "apache-beam[aws,dask]>=2.77,<3",
-            "PyStemmer>=2.2.0.3,<4",
             "cosmic-ray>=8.4,<9",
             "duckdb>=1.1",
             "faiss-cpu>=1.12,<2",
@@ -97,7 +98,6 @@ setup(
             "mkdocstrings[python]>=1.0,<2",
             "moto[server]>=5.1",
             "mypy>=1.15",
-            "py3langid>=0.4,<0.5",
             "pytest>=8",
             "pytest-xdist>=3.6",
             "pytorch-metric-learning>=2.8",
@@ -114,7 +114,7 @@ setup(
         "embed": ["scipy>=1.13", "sentence-transformers>=6.0,<7", "torch>=2.11"],
         "serve": ["pydantic>=2.10,<3", "starlette>=1.0,<2", "uvicorn>=0.30,<1"],
         "faiss": ["faiss-cpu>=1.12,<2"],
-        "search": ["PyStemmer>=2.2.0.3,<4"],
+        "search": ["PyStemmer>=2.2.0.3,<4", "py3langid>=0.4,<0.5"],
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=1.0,<2"],
         "benchmarks": [
             "datasets>=4",

@@ -160,7 +160,7 @@ def finish(decision: Decision, record: AdaptRecord, options: Adapt) -> AdaptResu
         vectors=str(folder / VECTORS),
         model=str(folder / MODEL),
         weight=decision.weight,
-        stemmer=options.stemmer,
+        stemmer=options.bm25_stemmer,
         prompt_name=prompt_name,
         id_field=options.id_field,
     )

@@ -17,7 +17,7 @@ from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
 from clearspan.common.parsing import normalized_name
 from clearspan.common.terminal import UsageError
-from clearspan.retrieval.stemming import STEMMERS
+from clearspan.retrieval.stemming import CHOICES, NO_STEMMER
 
 if TYPE_CHECKING:
     from clearspan.adapt.fields import Titles
@@ -82,8 +82,10 @@ class Adapt(Options):
     """Bring a finished DIR up to date with changed inputs: embed new texts, remove deleted ones; the model and the
     verdict stay as they are.
     """
-    stemmer: Annotated[str | None, Flag("LANGUAGE", choices=STEMMERS)] = None
-    """Language whose word endings BM25 ignores, in the verdict and in searches (extra `search`; default: none)."""
+    stemmer: Annotated[str | None, Flag("LANGUAGE", choices=CHOICES)] = None
+    """Language whose word endings BM25 ignores, in the verdict and in searches; none to compare whole words (default:
+    the language of the texts).
+    """
     dry_run: Annotated[bool, Flag()] = False
     """Print the commands of all steps, and run none of them."""
     quiet: Annotated[bool, Flag()] = False
@@ -93,7 +95,7 @@ class Adapt(Options):
         """Raise UsageError for options that contradict each other or do not fit the texts."""
         if self.queries and not self.queries.is_file():
             raise UsageError(f"`queries` {self.queries}: no such file")
-        if self.stemmer:
+        if self.stemmer not in (None, NO_STEMMER):
             try:
                 check_extra("search", "Stemmer", feature=f"`stemmer` {self.stemmer}")
             except PipelineError as error:
@@ -125,6 +127,11 @@ class Adapt(Options):
         if self.prompt_name and (self.makes_static or not self.titles):
             without = "a static encoder has" if self.makes_static else "crops of texts without titles have"
             raise UsageError(f"`prompt_name` has no effect, since {without} no prompts: leave it out")
+
+    @property
+    def bm25_stemmer(self) -> str | None:
+        """The language whose word endings BM25 ignores; None if it compares whole words."""
+        return None if self.stemmer == NO_STEMMER else self.stemmer
 
     @functools.cached_property
     def known_prompts(self) -> Prompts:

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from clearspan.adapt.options import Adapt
 from clearspan.common import terminal
 from clearspan.common.errors import PipelineError
+from clearspan.common.field_names import matching_name
 from clearspan.common.progress import counted
 from clearspan.common.spawned import CommandError
 from clearspan.common.terminal import UsageError
@@ -29,6 +30,7 @@ from clearspan.pipelines.builders.text_inputs import encoding_named
 from clearspan.pipelines.builders.vectors import Vectors
 from clearspan.pipelines.counter import Counts
 from clearspan.pipelines.readers import first_records
+from clearspan.pipelines.readers.columns import DEFAULT
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.pipelines.run import RunOptions
 from clearspan.pipelines.units.full_check import FullCheck, check_all
@@ -79,6 +81,22 @@ def count_texts(options: Adapt, max_records: int) -> int:
         for record in first_records(inputs.root, [entry], reading, max_records, any_format=True)
     )
     return sum(1 for _ in itertools.islice(filter(_is_text, records), max_records))
+
+
+def sample_texts(options: Adapt, number: int) -> list[str]:
+    """Return the texts of the first records of the inputs, at most `number`; none if the inputs cannot be read."""
+    reading = dataclasses.replace(reading_of(options), columns=(options.titles,) if options.titles else ())
+    try:
+        inputs = find_inputs(options.inputs, reading)
+        records = first_records(inputs.root, inputs.files, reading, number, any_format=True)
+    except (PipelineError, ValueError):
+        return []
+    values = [record.value for record in records if _is_text(record)]
+    texts = [
+        value.get(matching_name(value, reading.field or DEFAULT) or "") if isinstance(value, dict) else value
+        for value in values
+    ]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def checked_fields(options: Adapt) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from clearspan.adapt.export import announce, export, finish, source
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.preflight import check_inputs, checked_fields
-from clearspan.adapt.runner import FIELDS, STATE, UPDATED, AdaptRecord, with_fields, with_precision
+from clearspan.adapt.runner import FIELDS, STATE, UPDATED, AdaptRecord, with_fields, with_precision, with_stemmer
 from clearspan.adapt.stages import VERDICT, Stage, check_questions, recipe_keys, title
 from clearspan.adapt.updating import check_update
 from clearspan.cli.command import Printed, Result
@@ -98,7 +98,7 @@ def refuse_or_resolve(options: Adapt, record: AdaptRecord) -> Adapt:
         UsageError, CommandError: an option contradicts another one, the texts, or what an earlier call made.
     """
     options.check()
-    options = with_precision(options, record)
+    options = with_stemmer(with_precision(options, record), record)
     keys = recipe_keys(options, options.output / stages.TEXTS)
     recipe.check(keys, options.overrides, options.trains_static, options.titles is not None, options.recipe)
     if "texts" not in record.commands:

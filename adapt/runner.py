@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.adapt.options import Adapt
+from clearspan.adapt.preflight import sample_texts
 from clearspan.adapt.stages import QUESTIONS_FILE, Stage, title, without_chunks, without_inputs
 from clearspan.common import files, terminal
 from clearspan.common.checksummed import dump_checksummed, load_checksummed
@@ -19,10 +20,13 @@ from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.prompts import NONE
 from clearspan.common.model_forms import NO_FOLDER, STATIC, model_value_error
 from clearspan.common.terminal import UsageError
+from clearspan.retrieval.stemming import NO_STEMMER, NUM_SAMPLED, of_language, stemmer_of
 
 STATE = "adapt.json"
 FIELDS = "shown_fields"
 """Name, in adapt.json, of the list of fields that the first call chose for search results."""
+STEMMER = "stemmer"
+"""Name, in adapt.json, of the stemmer of the language of the texts, which the first call identified; or none."""
 UPDATED = "updated"
 """Name, in adapt.json, of a mark that the vectors are of other texts than the verdict."""
 FORMAT = 3
@@ -173,6 +177,24 @@ def with_precision(options: Adapt, record: AdaptRecord) -> Adapt:
         terminal.notice(compute.message)
         chosen = record.content["precision"] = compute.precision
     return dataclasses.replace(options, precision=chosen)
+
+
+def with_stemmer(options: Adapt, record: AdaptRecord) -> Adapt:
+    """Return the options with the stemmer of the language of the texts, unless the user names one.
+
+    The first call for an output folder identifies the language, prints it and adds the stemmer to the record; later
+    calls take it from there. A folder whose texts were made without one, by an earlier version, has no stemmer.
+    """
+    if options.stemmer is not None:
+        return options
+    if STEMMER not in record.content:
+        if "texts" in record.commands:
+            return dataclasses.replace(options, stemmer=NO_STEMMER)
+        stemmer = stemmer_of(sample_texts(options, NUM_SAMPLED))
+        record.content[STEMMER] = stemmer or NO_STEMMER
+        if stemmer:
+            terminal.notice(of_language(stemmer))
+    return dataclasses.replace(options, stemmer=record.content[STEMMER])
 
 
 def with_fields(options: Adapt, record: AdaptRecord) -> Adapt:

@@ -257,12 +257,16 @@ def judge(options: Adapt) -> Stage:
     questions = options.output / QUESTIONS_FILE if options.queries else None
     untrained = [f"{name}={path}" for name, path in options.untrained.items()]
     line: dict[str, Option] = {"data": options.output / TEXTS, "trained": options.trained, "untrained": untrained}
-    line["stemmer"] = options.stemmer
+    line["stemmer"] = options.bm25_stemmer
     line |= {"queries": questions, "prompt_name": ",".join(options.prompt_name) or None}
     line["chunk_tokens"] = options.chunk_tokens
     line["precision"] = next(filter(None, map(options.precision_of, options.untrained.values())), None)
+    of_language = f" (with {options.bm25_stemmer.title()} stems)" if options.bm25_stemmer else ""
     what = "held-out titles" if options.titles else "crops of held-out texts"
-    about = f"which of BM25, {', '.join(options.untrained)}, trained, and these with BM25 finds the text of {what}"
+    about = (
+        f"which of BM25{of_language}, {', '.join(options.untrained)}, trained, and these with BM25 finds the text of "
+    )
+    about += what
     about += f"{' and of your questions' if questions else ''} among all texts"
     if options.makes_static and line["precision"]:
         about += f" ({options.encoder} itself embeds them all, which may take longest: `skip_given` leaves it out)"

@@ -35,7 +35,7 @@ from clearspan.retrieval.comparison import WITH_BM25, RankedSystem, SystemCompar
 from clearspan.retrieval.hybrid import CombinedVectors
 from clearspan.retrieval.products import Vectors
 from clearspan.retrieval.ranks import Chunks
-from clearspan.retrieval.stemming import NONE
+from clearspan.retrieval.stemming import NO_STEMMER
 
 Cut = Callable[[Encoder, str, Sequence[str]], Chunks]
 """Function of a model, its prompt for documents, and documents, which cuts the documents into chunks."""
@@ -252,7 +252,7 @@ def judge(
         known = (each for each in lexical.values() if not chunks or (each[0] and each[0].texts == texts))
         words = next((of_words for _, of_words in known), None)
         if words is None:
-            words = Lexical(f"bm25:{stemmer or NONE}").ranking(queried, texts)
+            words = Lexical(f"bm25:{stemmer or NO_STEMMER}").ranking(queried, texts)
         lexical[candidate.name] = chunks, words
         if (seconds := similarity.expected_s(texts)) > SAID_S:
             say(f"{candidate.name}: embedding {len(texts):,} texts takes about {duration(seconds)}")

@@ -13,6 +13,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, overload
 
@@ -31,14 +32,16 @@ from clearspan.common.field_names import id_field
 from clearspan.common.files import write_bytes
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.model_forms import check_folder
-from clearspan.common.terminal import UsageError, one_line
+from clearspan.common.terminal import UsageError, one_line, warn
 from clearspan.common.typed import checked
 from clearspan.retrieval.bm25 import BM25
 from clearspan.retrieval.exact import Exact
 from clearspan.retrieval.hits import Hit
 from clearspan.retrieval.index import Index, Ranked, ScoredQueries, index_class
+from clearspan.retrieval.index_cache import index_of
 from clearspan.retrieval.similar import SimilarityFunction
-from clearspan.retrieval.stemming import Words
+from clearspan.retrieval.stemming import AUTO as STEMMER_AUTO
+from clearspan.retrieval.stemming import NO_STEMMER, NUM_SAMPLED, Words, of_language, words_named
 from clearspan.retrieval.texts import Texts, options_of
 from clearspan.retrieval.where import Condition, ConditionError
 from clearspan.shards import storage
@@ -57,7 +60,7 @@ class SearchSettings:
             search.json. None: the user must name the model.
         weight: weight of the model's scores, 0 to 1; BM25 has the weight 1 - `weight`. None: 1, a search without BM25.
         stemmer: language whose word endings BM25 ignores, such as german (`retrieval.stemming.STEMMERS`); None: BM25
-            compares whole words.
+            compares whole words. `auto`, if there is no search.json: the language of the texts.
         prompt_name: name of the model's prompt to put before each query; None: the model's prompt for queries.
         id_field: name of the field, stored with the vectors, that holds the user's id of a text; None: the stored field
             with a usual name for ids, if there is one.
@@ -71,7 +74,7 @@ class SearchSettings:
     id_field: str | None = None
 
     def __post_init__(self) -> None:
-        Words(self.stemmer)
+        Words(None if self.stemmer == STEMMER_AUTO else self.stemmer)
 
     def with_paths(self, change_path: Callable[[str], str]) -> "SearchSettings":
         """Return a copy of the settings in which each path is replaced by `change_path(path)`."""
@@ -106,7 +109,7 @@ def read_settings(folder: str) -> SearchSettings:
     """
     path = storage.join(folder, NAME)
     if not storage.exists(path):
-        return SearchSettings(folder)
+        return SearchSettings(folder, stemmer=STEMMER_AUTO)
     try:
         settings = build(SearchSettings, load_checksummed(storage.read_bytes(path)))
     except ValueError as error:
@@ -127,7 +130,6 @@ class Collection:
         folders: the folders of all collections, which are searched together.
         model: the folder of the model that made the vectors; None if it is not known, so that only BM25 can search.
         weight: default weight of the model's scores in a search, 0 to 1; BM25 has the weight 1 - `weight`.
-        words: function that splits a text into the words that BM25 compares.
         prompt_name: name of the model's prompt to put before each query if a search names none; None: the model's
             prompt for queries.
         index: the index that searches by the model alone: `faiss`, or `module:Class`; None: every text is scored.
@@ -140,7 +142,7 @@ class Collection:
         texts: Texts,
         model: str | None,
         weight: float,
-        words: Words,
+        stemmer: str | None,
         device: str,
         prompt_name: str | None = None,
         index: str | None = None,
@@ -149,7 +151,7 @@ class Collection:
         self.folders = list(texts.folders)
         self.model = model
         self.weight = weight
-        self.words = words
+        self._stemmer = stemmer
         self.prompt_name = prompt_name
         self.index = index
         self.options = options_of(texts.datasets[0])
@@ -178,6 +180,26 @@ class Collection:
     def search_weight(self) -> float:
         """The model's weight in a search that names none: 1 with an index, otherwise the collection's."""
         return self.weight if self.index is None else 1.0
+
+    @functools.cached_property
+    def words(self) -> Words:
+        """The function that splits a text into the words that BM25 compares.
+
+        If neither the caller nor search.json names a stemmer, it is that of the language of the texts, which is
+        identified once for a collection (`retrieval.index_cache`).
+        """
+        if self._stemmer != STEMMER_AUTO:
+            return words_named(self._stemmer, list)
+        check_extra("search", "py3langid", "Stemmer", feature="BM25 without `stemmer` none")
+        built_by: dict[str, str | int] = {"py3langid": version("py3langid"), "sampled": NUM_SAMPLED}
+        with index_of(self.texts.datasets, "stemmer", built_by, self._write_stemmer) as path:
+            return words_named(path.read_text(encoding="utf-8"), list)
+
+    def _write_stemmer(self, path: Path) -> None:
+        stemmer = words_named(STEMMER_AUTO, lambda: self.texts.sample(NUM_SAMPLED)).stemmer
+        if stemmer and not self.texts.quiet:
+            warn(of_language(stemmer))
+        path.write_text(stemmer or NO_STEMMER, encoding="utf-8")
 
     @functools.cached_property
     def compute(self) -> Compute:
@@ -407,8 +429,8 @@ def open_collection(
             names, or else of the next one that names a model.
         also: folders of further collections, with vectors of the same model, that are searched together with the first
             as if they were one.
-        stemmer: language whose word endings BM25 ignores, such as `german`; None: the language that search.json of the
-            first collection names; if it names none, BM25 compares whole words.
+        stemmer: language whose word endings BM25 ignores, such as `german`, or `none` to compare whole words; None: as
+            search.json of the first collection says, or without a search.json, the language of the texts.
         index: `faiss` for an approximate index, built on first use, or `module:Class` for one of your own
             (`retrieval.index.VectorIndex`): searches by the model alone ask it, and may miss a hit; those with BM25
             score every text. A search that names no weight is then by the model alone. None: every text is scored.
@@ -432,7 +454,9 @@ def open_collection(
     chosen = (str(each) for each in (model, *(settings.model for settings in all_settings)) if each is not None)
     try:
         check_device(device)
-        words = Words(first.stemmer if stemmer is None else stemmer)
+        chosen_stemmer = first.stemmer if stemmer is None else stemmer
+        if chosen_stemmer not in (STEMMER_AUTO, NO_STEMMER):
+            Words(chosen_stemmer)
         if index is not None:
             index_class(index)
     except ValueError as error:
@@ -446,7 +470,7 @@ def open_collection(
         for settings, dataset in zip(all_settings, datasets, strict=True)
     ]
     texts = Texts(datasets, folders, id_fields, keep, quiet)
-    return Collection(texts, named, weight, words, device, first.prompt_name, index)
+    return Collection(texts, named, weight, chosen_stemmer, device, first.prompt_name, index)
 
 
 def _place(path: str) -> str:

@@ -8,7 +8,7 @@ from clearspan.common.model_forms import check_folder
 from clearspan.common.options import Flag, Quiet
 from clearspan.retrieval.collection import Collection, open_collection
 from clearspan.retrieval.index import index_class
-from clearspan.retrieval.stemming import STEMMERS
+from clearspan.retrieval.stemming import CHOICES
 from clearspan.shards.command import StoreCommand
 
 
@@ -22,8 +22,10 @@ class CollectionCommand(StoreCommand):
     """Local folder of the model that made the vectors (default: the model that the folder of `adapt` names)."""
     also: Annotated[tuple[str, ...], Flag("DIR", path=True)] = ()
     """Another collection, embedded with the same model, to search together with DIR; may be repeated."""
-    stemmer: Annotated[str | None, Flag("LANGUAGE", choices=STEMMERS)] = None
-    """Language whose word endings BM25 ignores (extra `search`; default: none)."""
+    stemmer: Annotated[str | None, Flag("LANGUAGE", choices=CHOICES)] = None
+    """Language whose word endings BM25 ignores, or none to compare whole words (default: as `adapt` chose, or the
+    language of the texts).
+    """
     index: Annotated[str | None, Flag("NAME")] = None
     """Search by the model with an index, which may miss a hit: faiss, built once and kept in CLEARSPAN_CACHE (extra
     `faiss`), or module:Class for one of your own. A condition and chunks search it deeper; BM25 scores every text

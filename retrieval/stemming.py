@@ -34,8 +34,10 @@ LANGUAGES = {
     "ta": "tamil", "tr": "turkish",
 }  # fmt: skip
 """Code of ISO 639-1 -> the language of STEMMERS, for the languages that can be identified."""
-AUTO, NONE = "auto", "none"
-"""Values of the option `stemmer` besides languages: the stemmer of the language of the texts; whole words."""
+AUTO, NO_STEMMER = "auto", "none"
+"""Stemmers besides those of languages: that of the language of the texts, and none at all."""
+CHOICES = (*STEMMERS, NO_STEMMER)
+"""Values of the option `stemmer`, whose default is AUTO."""
 NUM_SAMPLED, MIN_SHARE, MIN_CHARACTERS = 200, 0.8, 200
 """Number of texts by which the language of a collection is identified; the share that must have this language; and the
 length below which texts are joined to one, since the language of a title alone is uncertain."""
@@ -118,14 +120,21 @@ def _joined(texts: Iterable[str]) -> Iterator[str]:
         yield " ".join(parts)
 
 
-def words_named(stemmer: str | None, texts: Callable[[], Iterable[str]]) -> Words:
+def words_named(stemmer: str | None, sample: Callable[[], Iterable[str]]) -> Words:
     """Return the words that BM25 compares for a value of the option `stemmer`.
 
     Args:
-        stemmer: one of STEMMERS; `none` to compare whole words; None for the language of the texts.
-        texts: function that returns a sample of the texts, which is called if `stemmer` is None.
+        stemmer: one of STEMMERS; `auto` for the language of the texts; `none` or None to compare whole words.
+        sample: function that returns a sample of the texts, which is called for `auto`.
     """
-    return Words(stemmer_of(texts()) if stemmer is None else None if stemmer == NONE else stemmer)
+    if stemmer == AUTO:
+        return Words(stemmer_of(sample()))
+    return Words(None if stemmer == NO_STEMMER else stemmer)
+
+
+def of_language(stemmer: str) -> str:
+    """Return the line that says which stemmer was chosen for a collection."""
+    return f"BM25 ignores {stemmer.title()} word endings, the texts' language; `stemmer` none compares whole words"
 
 
 PLAIN = Words()

@@ -29,6 +29,8 @@ from clearspan.shards.reader import Dataset, ShardError
 Item = TypeVar("Item")
 DOCUMENT = "document"
 """Name of the column with the id of the document that a chunk belongs to; only datasets of chunks have it."""
+SAMPLED_SHARDS = 8
+"""Maximum number of shards of a dataset of which a sample is read."""
 FIRST_ROWS = 512
 MAX_ROWS = 1 << 16
 """Number of rows of the first block, and maximum number of rows of a block. Up to the maximum, each block has twice as
@@ -215,6 +217,26 @@ class Texts:
                 bar.update(block.num_rows)
         if self._keeps:
             self._kept = kept
+
+    def sample(self, number: int) -> list[str]:
+        """Return about `number` texts, from the first rows of up to 8 shards of each dataset (SAMPLED_SHARDS).
+
+        There are none if the datasets store no texts.
+
+        Raises:
+            ShardError: a shard is damaged.
+        """
+        found: list[str] = []
+        for dataset in self.datasets:
+            shards = dataset.shards
+            step = -(-len(shards) // SAMPLED_SHARDS) or 1
+            chosen = shards[::step]
+            each = -(-number // max(1, len(chosen) * len(self.datasets)))
+            for shard in chosen:
+                batch = next(iter(dataset.batches(shard)), None)
+                if batch is not None and "text" in batch.schema.names:
+                    found += batch.column("text").slice(0, each).to_pylist()
+        return found
 
     def _read(self) -> Iterator[RowBlock]:
         size = FIRST_ROWS

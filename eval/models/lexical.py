@@ -25,7 +25,7 @@ from clearspan.common.scripts import is_unspaced
 from clearspan.eval.models.similarity import Similarity, TextPairs, UnscoredError
 from clearspan.retrieval.bm25 import BM25
 from clearspan.retrieval.products import Vectors
-from clearspan.retrieval.stemming import NONE, PLAIN, STEMMERS, Words, spread, words_named
+from clearspan.retrieval.stemming import AUTO, CHOICES, NO_STEMMER, PLAIN, STEMMERS, Words, spread, words_named
 
 BM25_NAME = "bm25"
 BASELINES = ("bow", "tfidf", BM25_NAME)
@@ -51,8 +51,8 @@ class Lexical(Similarity):
 
     def _words(self, documents: Sequence[str]) -> Words:
         """Return the words that BM25 compares, and record their stemmer in `settings`."""
-        words = words_named(self._stemmer or None, lambda: spread(documents))
-        self.settings |= {"stemmer": words.stemmer or NONE}
+        words = words_named(self._stemmer or AUTO, lambda: spread(documents))
+        self.settings |= {"stemmer": words.stemmer or NO_STEMMER}
         return words
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
@@ -138,6 +138,6 @@ def is_baseline(spec: str) -> bool:
 def unknown_stemmer(spec: str) -> str:
     """Return an error message if a baseline `bm25:LANGUAGE` names a language without a stemmer; "" otherwise."""
     stemmer = spec.partition(":")[2]
-    if not is_baseline(spec) or spec == BM25_NAME or stemmer in (*STEMMERS, NONE):
+    if not is_baseline(spec) or spec in BASELINES or stemmer in CHOICES:
         return ""
-    return f"no stemmer {stemmer!r}{did_you_mean(stemmer, STEMMERS)}; there are {', '.join((*STEMMERS, NONE))}"
+    return f"no stemmer {stemmer!r}{did_you_mean(stemmer, STEMMERS)}; there are {', '.join(CHOICES)}"

@@ -17,6 +17,7 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -55,6 +56,8 @@ from clearspan.retrieval.mining.choice import ChoiceOptions
 from clearspan.retrieval.mining.miner import Figures, Miner, mine
 from clearspan.retrieval.mining.nearest import LexicalSearch, Nearest
 from clearspan.retrieval.mining.source import MiningSource
+from clearspan.retrieval.stemming import AUTO as AUTO_STEMMER
+from clearspan.retrieval.stemming import CHOICES, Words, of_language, spread, words_named
 from clearspan.retrieval.topk import DECIMALS
 from clearspan.shards import Manifest, held_out, storage
 from clearspan.shards.command import StoreCommand, call_command
@@ -91,6 +94,9 @@ class Mine(ChoiceOptions, StoreCommand):
     """Name of the model's prompt before every text; QUERY,DOCUMENT: two names, before titles and before texts; none: no
     prompt (default: as encode_query and encode_document choose).
     """
+    stemmer: Annotated[str | None, Flag("LANGUAGE", choices=CHOICES)] = None
+    """Language whose word endings BM25 ignores, or none to compare whole words (default: the language of the texts).
+    """
     candidates: Annotated[int | None, Flag("N"), Ge(1)] = None
     """Search negatives among N texts, selected by a hash, to save time (default: among all)."""
     device: Device = AUTO
@@ -122,6 +128,8 @@ class Mine(ChoiceOptions, StoreCommand):
             )
         elif given := [name for name in ("pooling", "prompt_name", "batch_tokens") if getattr(self, name)]:
             raise ValueError(f"`{given[0]}` has no effect without `model`: leave it out")
+        if self.stemmer and not self.bm25:
+            raise ValueError("`stemmer` has no effect without `bm25`: leave it out, or add `bm25`")
 
     def paths(self) -> list[str]:
         return [self.folder, self.output]
@@ -212,6 +220,7 @@ class Mine(ChoiceOptions, StoreCommand):
             "precision": compute.precision,
             "candidates": self.candidates,
             **choice,
+            **({"stemmer": self.stemmer or AUTO_STEMMER} if self.bm25 else {}),
         }
         options = {**before.get("options", {}), "mining": mining}
         if prompts:
@@ -237,7 +246,7 @@ class Mine(ChoiceOptions, StoreCommand):
             PipelineError: the model cannot be loaded or cannot embed the texts; the message says why.
         """
         pool = self._pool(source.texts)
-        lexical = LexicalSearch(source.texts, pool) if self.bm25 else None
+        lexical = LexicalSearch(source.texts, pool, self._words(source.texts)) if self.bm25 else None
         if self.model is None:
             return Miner(source, self, None, None, lexical)
         model = self._loaded(compute)
@@ -253,6 +262,13 @@ class Mine(ChoiceOptions, StoreCommand):
         warnings += dict.fromkeys(warning for embedder in by_prompt.values() for warning in embedder.warnings())
         nearest = Nearest(made[1], pool, resolve_device(self.device))
         return Miner(source, self, made[0], nearest, lexical)
+
+    def _words(self, texts: Sequence[str]) -> Words:
+        """Return the words that BM25 compares; say so if their stemmer is that of the language of the texts."""
+        words = words_named(self.stemmer or AUTO_STEMMER, lambda: spread(texts))
+        if words.stemmer and not self.stemmer and not self.quiet:
+            warn(of_language(words.stemmer))
+        return words
 
     def _loaded(self, compute: Compute) -> FolderEncoder:
         assert self.model is not None
