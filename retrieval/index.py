@@ -177,8 +177,8 @@ class VectorIndex(Index):
         is_of_form = rows.shape == scores.shape == (len(vectors), depth) and np.issubdtype(rows.dtype, np.integer)
         if not is_of_form or (rows < NONE).any() or (rows >= self.texts.num_rows).any():
             raise PipelineError(
-                f"`index` {type(self).__name__}: `nearest` of {len(vectors)} queries and depth {depth} returned rows "
-                f"{rows.dtype} {rows.shape} and scores {scores.shape}, not the indices of {self.texts.num_rows:,} rows"
+                f"`index` {type(self).__name__}: its method nearest, of {len(vectors)} queries and depth {depth}, "
+                f"returned rows {rows.dtype} {rows.shape} and scores {scores.shape}, not the indices of {self.texts.num_rows:,} rows"
             )
         return rows.astype(np.int64, copy=False), scores
 

@@ -128,7 +128,7 @@ def test_what_is_not_a_row_for_each_query_is_refused(returned: tuple[np.ndarray,
     index = Sorted(Rows(False), np.zeros((NUM_QUERIES, NUM_ROWS)))
     index.nearest = lambda queries, depth: returned  # type: ignore[method-assign]
     with pytest.raises(
-        PipelineError, match=r"^`index` Sorted: `nearest` of 5 queries and depth 7 returned rows \w+ \("
+        PipelineError, match=r"^`index` Sorted: its method nearest, of 5 queries and depth 7, returned rows \w+ \("
     ):
         index.search(queries(), 6)
 
