@@ -183,7 +183,7 @@ def test_a_folder_may_be_moved_with_what_lies_in_it(tmp_path: Path, monkeypatch:
 
 @pytest.mark.guarantee("adapted-folder-searches")
 def test_a_folder_without_settings_is_a_dataset_of_vectors(tmp_path: Path) -> None:
-    assert read_settings(str(tmp_path)) == SearchSettings(str(tmp_path))
+    assert read_settings(str(tmp_path)) == SearchSettings(str(tmp_path), stemmer="auto")
 
 
 @pytest.mark.guarantee("adapted-folder-searches")
