@@ -178,7 +178,8 @@ class VectorIndex(Index):
         if not is_of_form or (rows < NONE).any() or (rows >= self.texts.num_rows).any():
             raise PipelineError(
                 f"`index` {type(self).__name__}: its method nearest, of {len(vectors)} queries and depth {depth}, "
-                f"returned rows {rows.dtype} {rows.shape} and scores {scores.shape}, not the indices of {self.texts.num_rows:,} rows"
+                f"returned rows {rows.dtype} {rows.shape} and scores {scores.shape}, not the indices of "
+                f"{self.texts.num_rows:,} rows"
             )
         return rows.astype(np.int64, copy=False), scores
 
