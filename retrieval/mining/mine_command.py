@@ -264,7 +264,7 @@ class Mine(ChoiceOptions, StoreCommand):
         return Miner(source, self, made[0], nearest, lexical)
 
     def _words(self, texts: Sequence[str]) -> Words:
-        """Return the words that BM25 compares; print the stemmer if it is that of the texts' language."""
+        """Return the words that BM25 compares, and print a stemmer that the user has not named."""
         words = words_named(self.stemmer or AUTO_STEMMER, lambda: spread(texts))
         if words.stemmer and not self.stemmer and not self.quiet:
             warn(of_language(words.stemmer))

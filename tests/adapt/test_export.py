@@ -210,7 +210,7 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
     export.export(decision, record, options)
     values = {
         "prompt_name": ("query", "document"),
-        "stemmer": "german",
+        "bm25_stemmer": "german",
         "id_field": "isbn",
         "titles": ("title", "body"),
     }

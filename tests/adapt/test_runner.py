@@ -1,5 +1,6 @@
 """What an earlier call made by other commands is refused, whichever step it is."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from clearspan.adapt import run
 from clearspan.adapt.options import UNTRAINED, Adapt
-from clearspan.adapt.runner import UPDATED, AdaptRecord
+from clearspan.adapt.runner import UPDATED, AdaptRecord, with_stemmer
 from clearspan.adapt.stages import Stage
 from clearspan.cli.command import Command
 from clearspan.common.model_folder import EncoderError
@@ -134,3 +135,20 @@ def test_the_vectors_are_compared_if_the_model_that_was_delivered_is_still_compa
         return
     with pytest.raises(UsageError, match="its step embed was made by another command"):
         run.refuse_other_commands(OPTIONS, AdaptRecord(OPTIONS.output, state))
+
+
+def test_the_stemmer_is_that_of_the_texts_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f'{{"title": "Eule {n}", "text": "Die Eulen jagen in Wald {n} bei Nacht."}}\n' for n in range(50))
+    (tmp_path / "a.jsonl").write_text(rows)
+    options, record = (
+        Adapt(inputs=(str(tmp_path / "a.jsonl"),), output=tmp_path / "out"),
+        AdaptRecord(tmp_path, {"steps": {}}),
+    )
+    assert with_stemmer(options, record).bm25_stemmer == record.content["stemmer"] == "german"
+    assert "German" in capsys.readouterr().out
+    (tmp_path / "a.jsonl").write_text('{"title": "An owl", "text": "Owls hunt mice at night in the woods."}\n' * 50)
+    assert with_stemmer(options, record).stemmer == "german", "as the first call chose"
+    assert with_stemmer(dataclasses.replace(options, stemmer="none"), record).bm25_stemmer is None
+    assert with_stemmer(dataclasses.replace(options, stemmer="dutch"), record).bm25_stemmer == "dutch"
+    earlier = AdaptRecord(tmp_path, {"steps": {"texts": "pairs"}})
+    assert with_stemmer(options, earlier).bm25_stemmer is None, "a folder that an earlier version made"

@@ -86,6 +86,7 @@ def test_a_model_is_scored_and_the_results_are_written(
     [
         ("--tasks", "sts,sst9", "unknown task 'sst9'; choose from sts, transfer, "),
         ("--tasks", "retreival", "captions; did you mean 'retrieval'?"),
+        ("--model", "bm25:germn", "no stemmer 'germn'; did you mean 'german'?"),
         ("--model", "no/such/model", "no such folder or file, nor a baseline (bow, tfidf, bm25): no/such"),
         ("--data", "no/such/data", "--data: no such folder: no/such/data"),
         ("--output", __file__, f"--output {__file__}: {__file__} is a file, not a folder: name a new"),

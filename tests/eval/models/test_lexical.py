@@ -11,14 +11,14 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
 from clearspan.eval.data.retrieval_data import read_cranfield
-from clearspan.eval.models.lexical import BASELINES, Lexical
+from clearspan.eval.models.lexical import BASELINES, Lexical, is_baseline
 from clearspan.eval.models.similarity import UnscoredError
 from clearspan.eval.tasks import geometry, retrieval
 from clearspan.eval.tasks.retrieval import RetrievalTask, search
 from clearspan.eval.tasks.task import TaskContext
 from clearspan.retrieval.products import products
 from clearspan.retrieval.retrieval_set import RetrievalSet
-from clearspan.retrieval.stemming import PLAIN, Words
+from clearspan.retrieval.stemming import PLAIN
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,15 @@ def test_a_stemmer_finds_other_forms_of_a_word() -> None:
         assert np.count_nonzero(products(queries, documents)) == found
 
 
+def test_bm25_takes_the_stemmer_of_the_texts_and_records_it() -> None:
+    texts = ["The owl hunts mice at night.", "It rains in the north of the country."]
+    for spec, stemmer in (("bm25", "english"), ("bm25:none", "none"), ("bm25:german", "german")):
+        lexical = Lexical(spec)
+        lexical.ranking(["owls"], texts)
+        assert lexical.settings["stemmer"] == stemmer and is_baseline(spec)
+    assert "stemmer" not in Lexical("tfidf").settings and not is_baseline("tfidf:english")
+
+
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_word_is_found_in_every_form_of_unicode(name: str) -> None:
     texts = [normalize("NFD", "Die Häuser am See"), "STRASSENBAHN", "An owl."]
@@ -61,7 +70,7 @@ def test_scikit_learn_alone_ignores_words_of_one_letter(name: str, num_found: in
 
 @pytest.mark.slow
 def test_bm25_scores_are_those_of_bm25s(cranfield: RetrievalSet) -> None:
-    queries, documents = Lexical("bm25").ranking(cranfield.queries, cranfield.documents)
+    queries, documents = Lexical("bm25:none").ranking(cranfield.queries, cranfield.documents)
     index = BM25()
     index.index([PLAIN(text) for text in cranfield.documents], show_progress=False)
     expected = [index.get_scores(PLAIN(text)) for text in cranfield.queries]
