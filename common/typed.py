@@ -45,8 +45,6 @@ EXPECTED = {
     "sequence_str": "a list",
 }
 """Type of an error of pydantic -> what the value must be, in words."""
-CHOICE = "choice"
-"""Type of our error for pydantic on a value that is not one of the choices."""
 INFINITE = {"less_than", "less_than_equal", "greater_than", "greater_than_equal"}
 MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
 """The smallest and the largest integer that arrays and files hold."""
@@ -137,11 +135,17 @@ def _schema(hint: Any, exact: bool) -> Any:
     return Annotated[kind, InstanceOf()]  # type: ignore[type-arg]
 
 
-def _one_of(choices: tuple[Any, ...], value: Any) -> Any:
-    from pydantic_core import PydanticCustomError
+class _NoChoiceError(ValueError):
+    """A value is not one of the choices; pydantic hands the error on."""
 
+    def __init__(self, choices: tuple[Any, ...]) -> None:
+        super().__init__("one of the choices")
+        self.choices = choices
+
+
+def _one_of(choices: tuple[Any, ...], value: Any) -> Any:
     if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise PydanticCustomError(CHOICE, "must be one of the choices", {"choices": choices})
+        raise _NoChoiceError(choices)
     return value
 
 
@@ -192,8 +196,8 @@ def _mismatch(error: "ValidationError", value: Any) -> MismatchError:
     limits = [each for each in found if not each["type"].endswith(("_type", "_required", "_of"))]
     first, *others = limits or found
     place, item = _place(first["loc"], value)
-    if first["type"] == CHOICE:
-        return MismatchError(item, choices=first["ctx"]["choices"], place=place)
+    if isinstance(wrong := first.get("ctx", {}).get("error"), _NoChoiceError):
+        return MismatchError(item, choices=wrong.choices, place=place)
     expected = _expected(first)
     if not limits:
         same = [each for each in others if _place(each["loc"], value)[0] == place]

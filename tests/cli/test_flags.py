@@ -15,7 +15,19 @@ from clearspan.common.options import DefinitionError, Options, keywords
 from clearspan.common.terminal import as_printed
 from tests.conftest import ROOT
 
-PACKAGES = ("adapt", "clearspan", "common", "eval", "pipelines", "plugins", "retrieval", "serve", "shards", "train")
+PACKAGES = (
+    "adapt",
+    "clearspan",
+    "cli",
+    "common",
+    "eval",
+    "pipelines",
+    "plugins",
+    "retrieval",
+    "serve",
+    "shards",
+    "train",
+)
 OPTION = re.compile(r"(?<![\w/=.-])--(?!help\b|version\b|list\b|runner\b)[a-z][\w-]*")
 """An option in a sentence. The first three have no keyword argument, and Beam's options are words in Python too."""
 COMMAND = re.compile(r"`[^`]*`")

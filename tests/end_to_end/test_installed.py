@@ -28,7 +28,7 @@ from tests.end_to_end.stages import some_sts
 from tests.processes import run_module
 from tests.test_imports import reached
 
-PACKAGES = ("adapt", "common", "pipelines", "plugins", "retrieval", "serve", "shards", "train", "eval")
+PACKAGES = ("adapt", "cli", "common", "pipelines", "plugins", "retrieval", "serve", "shards", "train", "eval")
 USERS_OWN = (
     "adapt.py",
     "train.py",

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -217,7 +218,8 @@ def test_no_file_of_train_hides_a_module_of_the_users() -> None:
     """run.py takes train/ off sys.path, where data/ and model/ lie."""
     code = "import runpy, sys; sys.path[0] = {!r}; runpy.run_path({!r}); print(sys.path)"
     words = [sys.executable, "-c", code.format(str(ROOT / "train"), str(ROOT / "train" / "run.py"))]
-    shown = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    environment = {**os.environ, "PYTHONSAFEPATH": ""}  # a command that an earlier test ran may have set it
+    shown = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True, env=environment).stdout
     assert repr(str(ROOT / "train")) not in shown
 
 
