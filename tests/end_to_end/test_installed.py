@@ -217,14 +217,14 @@ def test_the_package_needs_what_its_workers_need(wheel: Path) -> None:
 
 @pytest.mark.slow
 def test_a_plain_install_has_what_the_commands_import(wheel: Path) -> None:
-    """By the sources, with what functions import; `--stemmer` alone needs an extra."""
+    """By the sources, with what functions import."""
     found = reached([listing.module for listing in COMMANDS.values()])
     names = {name.partition(".")[0] for others in found.values() for name in others} - sys.stdlib_module_names
     owners = packages_distributions()
     needed = {canonicalize_name(owner) for name in names - {"clearspan"} for owner in owners.get(name, [name])}
     listed = {canonicalize_name(r.name) for r in requirements(wheel, None)}
     assert {"starlette", "uvicorn"} <= needed, "the page"
-    assert needed - listed == {"pystemmer", "anyio", "markupsafe"}  # the last two come with starlette and jinja2
+    assert needed - listed == {"anyio", "markupsafe"}  # the last two come with starlette and jinja2
 
 
 @pytest.mark.exhaustive
