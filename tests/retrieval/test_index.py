@@ -28,14 +28,15 @@ class Rows:
     def __init__(self, is_chunked: bool) -> None:
         draws = np.random.default_rng(8)
         self.is_chunked = is_chunked
-        self.ids = draws.integers(0, 20, NUM_ROWS) if is_chunked else draws.permutation(NUM_ROWS)
+        self.records = draws.integers(0, 20, NUM_ROWS)
+        self.ids = self.records % 14 if is_chunked else draws.permutation(NUM_ROWS)  # equal ids of different documents
         self.years = draws.integers(1990, 2010, NUM_ROWS)
 
     def take(self, rows: np.ndarray) -> Iterator[RowBlock]:
         for part in np.array_split(rows, 2):
             self.num_read += len(part)
             columns = {"id": pa.array(self.ids[part]), "source": pa.array(["in"] * len(part), pa.string())}
-            columns |= {"record": pa.array(self.ids[part]), "year": pa.array(self.years[part])}
+            columns |= {"record": pa.array(self.records[part]), "year": pa.array(self.years[part])}
             columns |= {DOCUMENT: pa.array(self.ids[part])} if self.is_chunked else {}
             yield RowBlock(0, [(0, pa.record_batch(columns))], part)
 
@@ -66,7 +67,7 @@ def by_sorting(rows: Rows, scores: np.ndarray, top: int, year: int | None) -> li
         order = np.lexsort((np.arange(NUM_ROWS), -rows.ids, -of_query))
         order = [row for row in order.tolist() if year is None or rows.years[row] > year]
         if rows.is_chunked:
-            order = [row for place, row in enumerate(order) if rows.ids[row] not in rows.ids[order[:place]]]
+            order = [row for place, row in enumerate(order) if rows.records[row] not in rows.records[order[:place]]]
         found.append((order[:top], of_query[order[:top]].tolist()))
     return found
 
@@ -89,8 +90,9 @@ def test_what_an_exact_index_finds_are_the_hits_of_sorting_all_rows(
         monkeypatch.setattr(indexes, "MAX_CANDIDATES", max_candidates)
         rows = Rows(is_chunked)
         condition = None if year is None else lambda batch: batch.column("year").to_numpy() > year
-        found = Sorted(rows, scores).search(queries(), top, condition)
-        assert found == by_sorting(rows, scores, top, year)
+        index = Sorted(rows, scores)
+        assert index.search(queries(), top, condition) == by_sorting(rows, scores, top, year)
+        assert all(number == 1 or number * depth <= max_candidates for number, depth in index.depths)
 
 
 def test_an_index_is_searched_no_deeper_and_no_row_is_read_where_scores_alone_decide() -> None:
