@@ -44,20 +44,19 @@ class Rows:
 class Sorted(VectorIndex):
     """An index that finds the nearest rows by sorting all, the last row first among equal ones; it notes the depths."""
 
-    most = NUM_ROWS
-    """The number of rows that the index can find for a query."""
-
     def __init__(self, texts: Any, scores: np.ndarray) -> None:
         super().__init__(texts, SimilarityFunction(SimpleNamespace(similarity_name="dot", similarity=None)))  # type: ignore[arg-type]
         self.scores = scores
         self.depths: list[tuple[int, int]] = []
+        self.most = np.full(NUM_QUERIES, NUM_ROWS)  # the number of rows that the index can find for each query
 
     def nearest(self, queries: Vectors, depth: int) -> tuple[np.ndarray, np.ndarray]:
         self.depths.append((len(queries), depth))
-        scores = self.scores[queries[:, 0].astype(int)]
+        numbers = queries[:, 0].astype(int)
+        scores = self.scores[numbers]
         rows = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
         found = np.take_along_axis(scores, rows, 1)
-        rows[:, self.most :] = -1
+        rows[np.arange(depth) >= self.most[numbers, None]] = -1
         return rows, found
 
 
@@ -106,15 +105,17 @@ def test_an_index_is_searched_no_deeper_and_no_row_is_read_where_scores_alone_de
     assert index.depths[1:] == [(NUM_QUERIES, 7), (1, 28), (1, NUM_ROWS)], "deeper for the query alone that needs it"
 
 
-def test_an_index_that_has_no_more_rows_is_asked_once() -> None:
+@pytest.mark.guarantee("exact-search")
+def test_a_query_that_has_all_rows_of_an_index_is_not_asked_again() -> None:
     scores = np.random.default_rng(5).random((NUM_QUERIES, NUM_ROWS))
-    index = Sorted(Rows(False), scores)
-    index.most = 3
+    scores[3] = 0.5  # all are tied: the others must be found
+    rows, index = Rows(False), Sorted(Rows(False), scores)
+    index.most[:2] = 4
     found = index.search(queries(), 6)
-    assert [len(rows) for rows, _ in found] == [3] * NUM_QUERIES and len(index.depths) == 1
-    assert [(rows, of) for rows, of in found] == [
-        (rows[:3], of[:3]) for rows, of in by_sorting(Rows(False), scores, 6, None)
-    ]
+    assert [len(of) for of, _ in found] == [4, 4, 6, 6, 6]
+    expected = zip(by_sorting(rows, scores, 6, None), index.most.tolist(), strict=True)
+    assert found == [(of[:most], values[:most]) for (of, values), most in expected]
+    assert [number for number, _ in index.depths] == [NUM_QUERIES, 1, 1]
 
 
 @pytest.mark.parametrize(
