@@ -356,7 +356,10 @@ def test_the_search_is_exact_in_any_tiles(tile: int, device: str, monkeypatch: p
 
 
 @pytest.mark.guarantee("mined-negatives")
-def test_bm25_finds_what_its_library_scores_highest(records: list[dict[str, str]]) -> None:
+def test_bm25_finds_what_its_library_scores_highest(
+    records: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearest, "TOGETHER", 7)
     texts, queries = [row["text"] for row in records], [row["title"] for row in records[:40]]
     index = bm25s.BM25(dtype="float64")
     index.index([PLAIN(text) for text in texts], show_progress=False)
