@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from clearspan.retrieval.bm25 import Scores
 from clearspan.retrieval.hybrid import Moments
-from clearspan.retrieval.index import Condition, Index, Ranked, ScoredQueries
+from clearspan.retrieval.index import Index, Ranked, ScoredQueries
 from clearspan.retrieval.similar import Vectors
-from clearspan.retrieval.texts import RowBlock, Texts
+from clearspan.retrieval.texts import Condition, RowBlock, Texts
 from clearspan.retrieval.topk import TopK
 
 TOGETHER = 128
@@ -38,7 +38,7 @@ class Exact(Index):
             best = [TopK(top, scorer.shifts[part], scorer.above) for part in slices]
             file_numbers: dict[tuple[int, str], int] = {}
             for block in texts.blocks(f"searching {texts.num_rows:,} texts"):
-                allowed = None if condition is None else _allowed(block, condition)
+                allowed = None if condition is None else np.flatnonzero(block.mask(condition))
                 if allowed is not None and not len(allowed):
                     continue
                 rows = block.rows
@@ -126,8 +126,3 @@ class _Scorer:
             return total
 
         return scores
-
-
-def _allowed(block: RowBlock, condition: Condition) -> NDArray[np.intp]:
-    """Return the indices, in the block, of the rows that fulfill a condition, in ascending order."""
-    return np.flatnonzero(np.concatenate([condition(batch) for _, batch in block.parts]))

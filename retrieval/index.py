@@ -12,10 +12,9 @@ A `VectorIndex` only names the rows whose vectors are nearest. What makes hits o
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from clearspan.common import plugins
@@ -23,7 +22,7 @@ from clearspan.common.errors import PipelineError
 from clearspan.common.parsing import did_you_mean
 from clearspan.retrieval.bm25 import BM25
 from clearspan.retrieval.similar import SimilarityFunction, Vectors
-from clearspan.retrieval.texts import Texts
+from clearspan.retrieval.texts import Condition, Texts
 from clearspan.retrieval.topk import NONE, Indices, TopK, rounded
 
 NAMES: Mapping[str, str] = {"faiss": "clearspan.plugins.faiss_index:Faiss"}
@@ -34,8 +33,6 @@ DEEPER = 4
 """Factor by which the depth grows for queries that have too few hits."""
 Ranked = list[tuple[list[int], list[float]]]
 """The rows of each query's hits, and their scores, best first."""
-Condition = Callable[[pa.RecordBatch], NDArray[np.bool_]]
-"""Function of a batch that returns the mask of the rows that may be hits, (rows,) bool."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,19 +122,18 @@ class VectorIndex(Index):
             yield self.prepared(block.vectors())
 
     def search(self, queries: ScoredQueries, top: int, condition: Condition | None = None) -> Ranked:
-        assert queries.weight == 1 and queries.vectors is not None
+        assert queries.vectors is not None
         vectors = self.prepared(queries.vectors)
-        found: Ranked = [([], [])] * len(vectors)
+        found: dict[int, tuple[list[int], list[float]]] = {}
         waiting, depth = np.arange(len(vectors)), min(top + 1, self.texts.num_rows)
         while len(waiting):
             together, left = max(1, MAX_CANDIDATES // depth), []
             for part in (waiting[start : start + together] for start in range(0, len(waiting), together)):
                 hits, are_complete = self._hits(vectors[part], depth, top, condition)
-                for query, of_query in zip(part.tolist(), hits, strict=True):
-                    found[query] = of_query
+                found |= zip(part.tolist(), hits, strict=True)
                 left.append(part[~are_complete])
             waiting, depth = np.concatenate(left), min(DEEPER * depth, self.texts.num_rows)
-        return found
+        return [found[query] for query in range(len(vectors))]
 
     def _hits(
         self, vectors: Vectors, depth: int, top: int, condition: Condition | None
@@ -158,14 +154,14 @@ class VectorIndex(Index):
             if places is not None:
                 places[here] = block.places(file_numbers)
             if condition is not None:
-                is_allowed[here] = np.concatenate([condition(batch) for _, batch in block.parts])
+                is_allowed[here] = block.mask(condition)
         kept = is_allowed[at]
         at = at[kept]
         best = TopK(top, np.zeros(len(vectors)))
         best.add_pairs(query[kept], score[kept], row[kept], ids[at], None if places is None else places[at])
-        lowest = np.where(rows >= 0, rounded(scores), np.inf).min(axis=1)
-        is_full = [len(of) == top and of[-1] > low for (_, of), low in zip(best.found, lowest, strict=True)]
-        return best.found, np.array(is_full, bool) | (rows < 0).any(axis=1) | (depth == self.texts.num_rows)
+        worst = np.array([of_query[-1] if len(of_query) == top else -np.inf for _, of_query in best.found])
+        is_full = worst > rounded(scores).min(axis=1)
+        return best.found, is_full | (rows < 0).any(axis=1) | (depth == self.texts.num_rows)
 
     def _nearest(self, vectors: Vectors, depth: int) -> tuple[Indices, NDArray[np.floating]]:
         """Return what `nearest` returns, after a check of its form.

@@ -13,7 +13,7 @@ import functools
 import itertools
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -27,6 +27,8 @@ from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset, ShardError
 
 Item = TypeVar("Item")
+Condition = Callable[[pa.RecordBatch], np.ndarray]
+"""Function of a batch that returns the mask of the rows that may be hits, (rows,) bool."""
 DOCUMENT = "document"
 """Name of the column with the id of the document that a chunk belongs to; only datasets of chunks have it."""
 SAMPLED_SHARDS = 8
@@ -100,6 +102,10 @@ class RowBlock:
             rows = self.vectors() if vectors is None else vectors
             self._known["lengths"] = lengths_of(rows)
         return self._known["lengths"]
+
+    def mask(self, condition: Condition) -> np.ndarray:
+        """Return a mask of the rows that fulfill a condition, (rows,) bool."""
+        return np.concatenate([condition(batch) for _, batch in self.parts])
 
     def joined(self) -> "RowBlock":
         """Return the same rows as a block in which consecutive batches of a dataset are joined into one batch."""

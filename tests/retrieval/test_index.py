@@ -28,14 +28,15 @@ class Rows:
     def __init__(self, is_chunked: bool) -> None:
         draws = np.random.default_rng(8)
         self.is_chunked = is_chunked
-        self.ids = draws.integers(0, 20, NUM_ROWS) if is_chunked else draws.permutation(NUM_ROWS)
+        self.records = draws.integers(0, 20, NUM_ROWS)
+        self.ids = self.records % 14 if is_chunked else draws.permutation(NUM_ROWS)  # equal ids of different documents
         self.years = draws.integers(1990, 2010, NUM_ROWS)
 
     def take(self, rows: np.ndarray) -> Iterator[RowBlock]:
         for part in np.array_split(rows, 2):
             self.num_read += len(part)
             columns = {"id": pa.array(self.ids[part]), "source": pa.array(["in"] * len(part), pa.string())}
-            columns |= {"record": pa.array(self.ids[part]), "year": pa.array(self.years[part])}
+            columns |= {"record": pa.array(self.records[part]), "year": pa.array(self.years[part])}
             columns |= {DOCUMENT: pa.array(self.ids[part])} if self.is_chunked else {}
             yield RowBlock(0, [(0, pa.record_batch(columns))], part)
 
@@ -43,20 +44,19 @@ class Rows:
 class Sorted(VectorIndex):
     """An index that finds the nearest rows by sorting all, the last row first among equal ones; it notes the depths."""
 
-    most = NUM_ROWS
-    """The number of rows that the index can find for a query."""
-
     def __init__(self, texts: Any, scores: np.ndarray) -> None:
         super().__init__(texts, SimilarityFunction(SimpleNamespace(similarity_name="dot", similarity=None)))  # type: ignore[arg-type]
         self.scores = scores
         self.depths: list[tuple[int, int]] = []
+        self.most = np.full(NUM_QUERIES, NUM_ROWS)  # the number of rows that the index can find for each query
 
     def nearest(self, queries: Vectors, depth: int) -> tuple[np.ndarray, np.ndarray]:
         self.depths.append((len(queries), depth))
-        scores = self.scores[queries[:, 0].astype(int)]
+        numbers = queries[:, 0].astype(int)
+        scores = self.scores[numbers]
         rows = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
         found = np.take_along_axis(scores, rows, 1)
-        rows[:, self.most :] = -1
+        rows[np.arange(depth) >= self.most[numbers, None]] = -1
         return rows, found
 
 
@@ -66,7 +66,7 @@ def by_sorting(rows: Rows, scores: np.ndarray, top: int, year: int | None) -> li
         order = np.lexsort((np.arange(NUM_ROWS), -rows.ids, -of_query))
         order = [row for row in order.tolist() if year is None or rows.years[row] > year]
         if rows.is_chunked:
-            order = [row for place, row in enumerate(order) if rows.ids[row] not in rows.ids[order[:place]]]
+            order = [row for place, row in enumerate(order) if rows.records[row] not in rows.records[order[:place]]]
         found.append((order[:top], of_query[order[:top]].tolist()))
     return found
 
@@ -89,8 +89,9 @@ def test_what_an_exact_index_finds_are_the_hits_of_sorting_all_rows(
         monkeypatch.setattr(indexes, "MAX_CANDIDATES", max_candidates)
         rows = Rows(is_chunked)
         condition = None if year is None else lambda batch: batch.column("year").to_numpy() > year
-        found = Sorted(rows, scores).search(queries(), top, condition)
-        assert found == by_sorting(rows, scores, top, year)
+        index = Sorted(rows, scores)
+        assert index.search(queries(), top, condition) == by_sorting(rows, scores, top, year)
+        assert all(number == 1 or number * depth <= max_candidates for number, depth in index.depths)
 
 
 def test_an_index_is_searched_no_deeper_and_no_row_is_read_where_scores_alone_decide() -> None:
@@ -104,15 +105,17 @@ def test_an_index_is_searched_no_deeper_and_no_row_is_read_where_scores_alone_de
     assert index.depths[1:] == [(NUM_QUERIES, 7), (1, 28), (1, NUM_ROWS)], "deeper for the query alone that needs it"
 
 
-def test_an_index_that_has_no_more_rows_is_asked_once() -> None:
+@pytest.mark.guarantee("exact-search")
+def test_a_query_that_has_all_rows_of_an_index_is_not_asked_again() -> None:
     scores = np.random.default_rng(5).random((NUM_QUERIES, NUM_ROWS))
-    index = Sorted(Rows(False), scores)
-    index.most = 3
+    scores[3] = 0.5  # all are tied: the others must be found
+    rows, index = Rows(False), Sorted(Rows(False), scores)
+    index.most[:2] = 4
     found = index.search(queries(), 6)
-    assert [len(rows) for rows, _ in found] == [3] * NUM_QUERIES and len(index.depths) == 1
-    assert [(rows, of) for rows, of in found] == [
-        (rows[:3], of[:3]) for rows, of in by_sorting(Rows(False), scores, 6, None)
-    ]
+    assert [len(of) for of, _ in found] == [4, 4, 6, 6, 6]
+    expected = zip(by_sorting(rows, scores, 6, None), index.most.tolist(), strict=True)
+    assert found == [(of[:most], values[:most]) for (of, values), most in expected]
+    assert [number for number, _ in index.depths] == [NUM_QUERIES, 1, 1]
 
 
 @pytest.mark.parametrize(

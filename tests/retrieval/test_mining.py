@@ -356,7 +356,10 @@ def test_the_search_is_exact_in_any_tiles(tile: int, device: str, monkeypatch: p
 
 
 @pytest.mark.guarantee("mined-negatives")
-def test_bm25_finds_what_its_library_scores_highest(records: list[dict[str, str]]) -> None:
+def test_bm25_finds_what_its_library_scores_highest(
+    records: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearest, "TOGETHER", 7)
     texts, queries = [row["text"] for row in records], [row["title"] for row in records[:40]]
     index = bm25s.BM25(dtype="float64")
     index.index([PLAIN(text) for text in texts], show_progress=False)
@@ -677,7 +680,7 @@ def test_the_words_of_a_pool_are_searched_and_few_of_many_are_the_best(
     monkeypatch.setattr(nearest, "MAX_ROWS", max_rows)
     texts = [row["text"] for row in records]
     pool = np.arange(0, 300, 2)
-    found = LexicalSearch(texts, pool).search(["the of and", "qqq"], [np.array([4, 8]), np.array([0])], 5)
+    found = LexicalSearch(texts, pool).search(["the of and", "qqq"], [np.array([4, 7, 8]), np.array([0])], 5)
     everything = LexicalSearch(texts).search(["the of and"], [np.array([4, 8])], 300)
     best = [number for number in everything.indices[0].tolist() if number != NONE and number % 2 == 0]
     assert len(best) > 30 and found.indices.tolist() == [best[:5], [NONE] * 5]
