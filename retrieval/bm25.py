@@ -67,11 +67,15 @@ class BM25:
     words: WordFunction = PLAIN
 
     @classmethod
-    def of(cls, texts: Iterable[str], words: WordFunction = PLAIN, dtype: str = "float64") -> Self:
+    def of(
+        cls, texts: Iterable[str], words: WordFunction = PLAIN, dtype: str = "float64", k1: float = K1, b: float = B
+    ) -> Self:
         """Create an index in memory.
 
         Args:
             dtype: the dtype in which the weights are computed and kept.
+            k1: how fast further occurrences of a word add less, above 0.
+            b: how much the length of a text counts, from 0 to 1.
         """
         import bm25s
         from scipy.sparse import csc_array
@@ -80,7 +84,7 @@ class BM25:
         ids = [[numbers.setdefault(word, len(numbers)) for word in words(text)] for text in texts]
         if not numbers:
             return cls(numbers, np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, dtype), len(ids), words)
-        index = bm25s.BM25(k1=K1, b=B, method="lucene", dtype=dtype)
+        index = bm25s.BM25(k1=k1, b=b, method="lucene", dtype=dtype)
         index.index((ids, numbers), create_empty_token=False, show_progress=False)
         columns = tuple(index.scores[part] for part in ("data", "indices", "indptr"))
         weights = csc_array(columns, shape=(len(ids), len(numbers)))

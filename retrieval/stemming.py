@@ -38,6 +38,10 @@ AUTO, NO_STEMMER = "auto", "none"
 """Stemmers besides those of languages: that of the language of the texts, and none at all."""
 CHOICES = (*STEMMERS, NO_STEMMER)
 """Values of the option `stemmer`, whose default is AUTO."""
+_MACROLANGUAGES = {member: code for code, members in MEMBERS.items() for member in members}
+MIN_PROBABILITY = 0.5
+"""Probability of a text's language below which the text counts as of none: numbers and names of products have 0.1 or
+less, lists of short words 0.4, titles of two words in German, joined to 200 characters, 0.83 or more."""
 NUM_SAMPLED, MIN_SHARE, MIN_CHARACTERS = 200, 0.8, 200
 """Number of texts by which the language of a collection is identified; the share that must have this language; and the
 length below which texts are joined to one, since the language of a title alone is uncertain."""
@@ -90,17 +94,21 @@ class Words:
 def stemmer_of(texts: Iterable[str]) -> str | None:
     """Return the stemmer, one of STEMMERS, for the language of texts; None for whole words.
 
-    The stemmer is that of the language of 80 % or more of the texts (MIN_SHARE); None if no language has so many, or if
-    PyStemmer has no stemmer for it.
+    The stemmer is that of the language of 80 % or more of the texts (MIN_SHARE), where short texts count as one with
+    those that follow; None if no language has so many, or if PyStemmer has no stemmer for it.
 
     Args:
         texts: a sample of a collection, of which 200 texts (NUM_SAMPLED) are read at most.
     """
-    codes = {member: code for code, members in MEMBERS.items() for member in members}
-    named = (str(identifier().classify(excerpt(text))[0]) for text in itertools.islice(_joined(texts), NUM_SAMPLED))
-    numbers = Counter(codes.get(name, name) for name in named)
+    numbers = Counter(map(_language, itertools.islice(_joined(texts), NUM_SAMPLED)))
     language, number = max(numbers.items(), key=lambda item: item[1], default=("", 0))
     return LANGUAGES.get(language) if number >= MIN_SHARE * numbers.total() else None
+
+
+def _language(text: str) -> str:
+    """Return the code of a text's language; "" if no language is probable, as for numbers and product codes."""
+    code, probability = identifier().classify(excerpt(text))
+    return _MACROLANGUAGES.get(code, str(code)) if probability >= MIN_PROBABILITY else ""
 
 
 def spread(texts: Sequence[str]) -> list[str]:

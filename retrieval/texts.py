@@ -31,8 +31,6 @@ Condition = Callable[[pa.RecordBatch], np.ndarray]
 """Function of a batch that returns the mask of the rows that may be hits, (rows,) bool."""
 DOCUMENT = "document"
 """Name of the column with the id of the document that a chunk belongs to; only datasets of chunks have it."""
-SAMPLED_SHARDS = 8
-"""Maximum number of shards of a dataset of which a sample is read."""
 FIRST_ROWS = 512
 MAX_ROWS = 1 << 16
 """Number of rows of the first block, and maximum number of rows of a block. Up to the maximum, each block has twice as
@@ -225,23 +223,18 @@ class Texts:
             self._kept = kept
 
     def sample(self, number: int) -> list[str]:
-        """Return about `number` texts, from the first rows of up to 8 shards of each dataset (SAMPLED_SHARDS).
-
-        There are none if the datasets store no texts.
+        """Return `number` texts that are spread evenly over all rows, in one pass; none if the datasets store no texts.
 
         Raises:
+            PipelineError: a dataset was replaced after it was opened.
             ShardError: a shard is damaged.
         """
         found: list[str] = []
-        for dataset in self.datasets:
-            shards = dataset.shards
-            step = -(-len(shards) // SAMPLED_SHARDS) or 1
-            chosen = shards[::step]
-            each = -(-number // max(1, len(chosen) * len(self.datasets)))
-            for shard in chosen:
-                batch = next(iter(dataset.batches(shard)), None)
-                if batch is not None and "text" in batch.schema.names:
-                    found += batch.column("text").slice(0, each).to_pylist()
+        chosen = np.unique(np.linspace(0, max(0, self.num_rows - 1), number).astype(np.int64))
+        for start, _, batch in self.batches(f"reading {min(number, self.num_rows):,} texts"):
+            if "text" in batch.schema.names:
+                rows = chosen[(chosen >= start) & (chosen < start + batch.num_rows)] - start
+                found += batch.column("text").take(pa.array(rows)).to_pylist()
         return found
 
     def _read(self) -> Iterator[RowBlock]:

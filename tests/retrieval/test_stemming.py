@@ -41,6 +41,11 @@ def test_short_texts_are_joined_and_no_text_has_no_language(sentences: Sentences
     assert stemmer_of([]) is stemmer_of(["", "  "]) is None
 
 
+@pytest.mark.parametrize("texts", [["😀😀"], ["AAPL", "MSFT"], ["null"], ["12.5", "17"], ["x = 3; y = foo(4)"]])
+def test_what_is_no_language_has_no_stemmer(texts: list[str]) -> None:
+    assert stemmer_of(texts * 50) is None
+
+
 def test_a_sample_is_spread_over_all_texts_and_small_for_many() -> None:
     texts = [str(n) for n in range(100_000)]
     sample = spread(texts)
@@ -79,6 +84,15 @@ def test_a_collection_is_searched_by_the_stems_of_its_language(
     assert clearspan.open_collection(collection).words.stemmer == "german", "identified once"
     whole = clearspan.open_collection(collection, stemmer=NO_STEMMER)
     assert whole.words.stemmer is None and whole.search("Haus", 1, weight=0) == []
+
+
+def test_a_collection_of_several_languages_has_no_stemmer_in_whatever_order(
+    direct: Command, encoder: Path, sentences: Sentences, tmp_path: Path
+) -> None:
+    (tmp_path / "lines.txt").write_text("\n".join([*sentences("de")[:100], *sentences("zh")[:400]]))
+    words = ["--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder, "--keep-text"]
+    assert direct("embed", *words).code == 0
+    assert clearspan.open_collection(tmp_path / "out").words.stemmer is None
 
 
 def test_a_folder_of_adapt_is_searched_as_its_weight_was_chosen(collection: Path, tmp_path: Path) -> None:
