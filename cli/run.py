@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -100,6 +101,8 @@ def run(work: Work, prints_flags: bool = True) -> int:
     except FileNotFoundError as error:
         report(Failure(work.name, one_line(error), types=types_of(error)))
         return 1
+    # The interpreter has no stream where the user has closed it, as with `2>&-`.
+    sys.stdout, sys.stderr = (stream or Path(os.devnull).open("w") for stream in (sys.stdout, sys.stderr))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

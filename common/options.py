@@ -272,8 +272,8 @@ class Options:
 
     Raises:
         ValueError: a value has the wrong type, is outside its limits or is not one of the choices; an integer does
-            not fit into 64 bits; a list of names (`Flag.commas`) holds a name twice; or a file is in the way of an
-            output folder (`Flag.output`). The message names the option.
+            not fit into 64 bits; a required option with several values has none; a list of names (`Flag.commas`) holds
+            a name twice; or a file is in the way of an output folder (`Flag.output`). The message names the option.
     """
 
     heading: ClassVar[str] = ""
@@ -300,6 +300,8 @@ class Options:
             object.__setattr__(self, field.name, value)
             if field.is_path and value != field.default and "" in (value if field.is_tuple else [value]):
                 raise ValueError(f"{field.name_in_message}: {NO_PATH}")
+            if field.required and field.is_tuple and not value:
+                raise ValueError(f"{field.name_in_message} is empty: name at least one")
             if field.flag.output and "://" not in str(value) and (file := file_in_way(value)):
                 raise ValueError(
                     f"{field.name_in_message} {value}: {file} is a file, not a folder: name a new or an empty folder"

@@ -242,6 +242,19 @@ def test_options_of_python_are_checked_by_the_same_limits(options: dict[str, Any
         Bake(recipe=Path("cake.txt"), **options)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Serve(Options):
+    guests: Annotated[tuple[str, ...], Flag("NAME", name="--guest", many=True)]
+    """Who comes."""
+
+
+def test_an_option_that_is_required_names_at_least_one() -> None:
+    """A command line cannot leave it empty, and Python could."""
+    with pytest.raises(UsageError, match=r"^`guest` is empty: name at least one$"):
+        from_keywords(Serve, {"guest": []})
+    assert from_keywords(Serve, {"guest": "Ada"}).guests == ("Ada",)
+
+
 @pytest.mark.parametrize(
     ("keywords", "words"),
     [

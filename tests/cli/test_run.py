@@ -143,3 +143,16 @@ def test_a_deleted_working_folder_is_one_line(
 def test_a_defect_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         run(Work("tool", lambda: 1 // 0, (OSError,)))
+
+
+@pytest.mark.guarantee("one-line-errors")
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_stream_that_the_user_has_closed_takes_everything(closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, closed, None)
+
+    def work() -> int:
+        print("done", file=getattr(sys, closed))
+        assert not getattr(sys, closed).isatty()
+        raise UsageError("`a` and `b`")
+
+    assert run(Work("tool", work)) == 2
