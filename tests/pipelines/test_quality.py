@@ -353,6 +353,29 @@ def test_a_reason_is_counted_under_the_filters_name(answer: Any, reason: str) ->
     assert chosen.described() == {"name": "owls:mine", "version": 1}
 
 
+@dataclasses.dataclass(frozen=True)
+class Measuring:
+    """A filter that measures sizes, and keeps what it has not seen."""
+
+    sizes: tuple[str, ...]
+    answer: bool
+    prefix: str = "owls"
+    reasons: tuple[str, ...] = ()
+
+    def filter(self, document: FilteredText) -> bool:
+        document.measured |= dict.fromkeys(self.sizes, len(document.text))
+        return self.answer
+
+
+@pytest.mark.guarantee("own-filter")
+def test_a_filter_that_gives_no_reason_counts_by_its_prefix_and_each_size_is_measured() -> None:
+    counts = Counts()
+    filters = [Measuring(("words", "owls"), True), Measuring(("nests",), False), Measuring((), True)]
+    assert kept(FilteredText("An owl."), filters, counts) is None
+    assert counts.filtered == {"owls": 1}
+    assert counts.longest == {"words": 7, "owls": 7, "nests": 7}
+
+
 @pytest.mark.guarantee("own-filter")
 @pytest.mark.parametrize("answer", [None, "short", 0, (False, 1), (False, "short", 2), (None, ""), (False,)])
 def test_an_answer_that_is_neither_yes_nor_no_makes_the_record_bad(answer: Any) -> None:
