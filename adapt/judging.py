@@ -27,6 +27,7 @@ from clearspan.common.compute import AUTO, Precision, resolve
 from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.encoder.sentence_encoder import Encoder, FolderEncoder
+from clearspan.common.errors import PipelineError
 from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
@@ -50,7 +51,7 @@ class Judging(Command):
     """Command that ranks the texts of a collection with each system, and writes which system finds them best."""
 
     error_prefix: ClassVar[str] = "judge"
-    expected: ClassVar[Errors] = (DataError, EncoderError, ValueError, OSError)
+    expected: ClassVar[Errors] = (DataError, EncoderError, PipelineError, ValueError, OSError)
 
     data: Annotated[Path, Flag("DIR")]
     """Dataset with a held-out part."""

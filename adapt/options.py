@@ -11,13 +11,14 @@ from annotated_types import Ge, Gt, Lt
 from clearspan.common.compute import AUTO, Precision
 from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
-from clearspan.common.errors import PipelineError, check_extra
+from clearspan.common.errors import PipelineError
 from clearspan.common.model_folder import model_name
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
 from clearspan.common.parsing import normalized_name
 from clearspan.common.terminal import UsageError
-from clearspan.retrieval.stemming import CHOICES, NO_STEMMER
+from clearspan.retrieval.stemming import AUTO as STEMMER_AUTO
+from clearspan.retrieval.stemming import CHOICES, NO_STEMMER, check_packages
 
 if TYPE_CHECKING:
     from clearspan.adapt.fields import Titles
@@ -95,9 +96,9 @@ class Adapt(Options):
         """Raise UsageError for options that contradict each other or do not fit the texts."""
         if self.queries and not self.queries.is_file():
             raise UsageError(f"`queries` {self.queries}: no such file")
-        if self.stemmer not in (None, NO_STEMMER):
+        if self.stemmer != NO_STEMMER:
             try:
-                check_extra("search", "Stemmer", feature=f"`stemmer` {self.stemmer}")
+                check_packages(self.stemmer or STEMMER_AUTO)
             except PipelineError as error:
                 raise UsageError(str(error)) from None
         if self.fields and self.option_without_titles:

@@ -64,6 +64,7 @@ from typing import ClassVar
 
 from clearspan.cli.command import Command, Errors, Result
 from clearspan.common import terminal
+from clearspan.common.errors import PipelineError
 from clearspan.common.records import DataError
 from clearspan.common.terminal import as_printed
 from clearspan.eval.files import json_text
@@ -104,7 +105,7 @@ class Evaluate(EvalOptions, Command):
     """The command `eval`: scores models on tasks, and writes results and report."""
 
     description: ClassVar[str] = _DESCRIPTION
-    expected: ClassVar[Errors] = (DataError, OSError, EvaluationError)
+    expected: ClassVar[Errors] = (DataError, OSError, EvaluationError, PipelineError)
 
     def run(self) -> EvalResult:
         """Evaluate the models, and write the results and the report.

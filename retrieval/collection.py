@@ -27,7 +27,7 @@ from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.pooling_names import from_record
 from clearspan.common.encoder.prompts import QUERY, Prompts
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
-from clearspan.common.errors import PipelineError, check_extra
+from clearspan.common.errors import PipelineError
 from clearspan.common.field_names import id_field
 from clearspan.common.files import write_bytes
 from clearspan.common.model_folder import EncoderError
@@ -41,7 +41,7 @@ from clearspan.retrieval.index import Index, Ranked, ScoredQueries, index_class
 from clearspan.retrieval.index_cache import index_of
 from clearspan.retrieval.similar import SimilarityFunction
 from clearspan.retrieval.stemming import AUTO as STEMMER_AUTO
-from clearspan.retrieval.stemming import NO_STEMMER, NUM_SAMPLED, Words, of_language, words_named
+from clearspan.retrieval.stemming import NO_STEMMER, NUM_SAMPLED, Words, check_packages, of_language, words_named
 from clearspan.retrieval.texts import Texts, options_of
 from clearspan.retrieval.where import Condition, ConditionError
 from clearspan.shards import storage
@@ -190,13 +190,13 @@ class Collection:
         """
         if self._stemmer != STEMMER_AUTO:
             return words_named(self._stemmer, list)
-        check_extra("search", "py3langid", "Stemmer", feature="BM25 without `stemmer` none")
+        check_packages(STEMMER_AUTO)
         built_by: dict[str, str | int] = {"py3langid": version("py3langid"), "sampled": NUM_SAMPLED}
         with index_of(self.texts.datasets, "stemmer", built_by, self._write_stemmer) as path:
             return words_named(path.read_text(encoding="utf-8"), list)
 
     def _write_stemmer(self, path: Path) -> None:
-        stemmer = words_named(STEMMER_AUTO, lambda: self.texts.sample(NUM_SAMPLED)).stemmer
+        stemmer = words_named(STEMMER_AUTO, self.texts.sample).stemmer
         if stemmer and not self.texts.quiet:
             warn(of_language(stemmer))
         path.write_text(stemmer or NO_STEMMER, encoding="utf-8")
@@ -355,8 +355,6 @@ class Collection:
 
     @functools.cached_property
     def _words(self) -> BM25:
-        if stemmer := self.words.stemmer:
-            check_extra("search", "Stemmer", feature=f"`stemmer` {stemmer}")
         return BM25.of_collection(self.texts, self.words)
 
     @property

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from clearspan.common import same_text
 from clearspan.common import words as plain
+from clearspan.common.errors import check_extra
 from clearspan.common.language import MEMBERS, excerpt, identifier
 
 STEMMERS = (
@@ -112,8 +113,14 @@ def _language(text: str) -> str:
 
 
 def spread(texts: Sequence[str]) -> list[str]:
-    """Return a sample of a collection's texts, evenly spread, of which `stemmer_of` reads all."""
-    return list(texts[:: max(1, len(texts) // NUM_SAMPLED)])
+    """Return at most 200 texts of a collection (NUM_SAMPLED), evenly spread."""
+    return [texts[row] for row in spread_rows(len(texts))]
+
+
+def spread_rows(number: int) -> list[int]:
+    """Return at most 200 rows of `number` (NUM_SAMPLED), evenly spread, ascending."""
+    count = min(number, NUM_SAMPLED)
+    return [row * number // count for row in range(count)]
 
 
 def _joined(texts: Iterable[str]) -> Iterator[str]:
@@ -134,10 +141,20 @@ def words_named(stemmer: str | None, sample: Callable[[], Iterable[str]]) -> Wor
     Args:
         stemmer: one of STEMMERS; `auto` for the language of the texts; `none` or None to compare whole words.
         sample: function that returns a sample of the texts, which is called for `auto`.
+
+    Raises:
+        PipelineError: a package is not installed.
     """
-    if stemmer == AUTO:
-        return Words(stemmer_of(sample()))
-    return Words(None if stemmer == NO_STEMMER else stemmer)
+    if stemmer in (None, NO_STEMMER):
+        return PLAIN
+    check_packages(stemmer)
+    return Words(stemmer_of(sample()) if stemmer == AUTO else stemmer)
+
+
+def check_packages(stemmer: str) -> None:
+    """Raise PipelineError if a package that a stemmer or `auto` needs is not installed."""
+    needed = ("Stemmer", "py3langid") if stemmer == AUTO else ("Stemmer",)
+    check_extra("search", *needed, feature="BM25 with stems (`stemmer` none compares whole words)")
 
 
 def of_language(stemmer: str) -> str:

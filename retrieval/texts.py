@@ -23,6 +23,7 @@ import pyarrow as pa
 from clearspan.common.errors import PipelineError
 from clearspan.common.progress import ProgressBar
 from clearspan.retrieval.hits import Hit, hit_of
+from clearspan.retrieval.stemming import spread_rows
 from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset, ShardError
 
@@ -222,16 +223,16 @@ class Texts:
         if self._keeps:
             self._kept = kept
 
-    def sample(self, number: int) -> list[str]:
-        """Return `number` texts that are spread evenly over all rows, in one pass; none if the datasets store no texts.
+    def sample(self) -> list[str]:
+        """Return a sample of the texts, spread evenly over all rows, in one pass; [] if the datasets store no texts.
 
         Raises:
             PipelineError: a dataset was replaced after it was opened.
             ShardError: a shard is damaged.
         """
         found: list[str] = []
-        chosen = np.unique(np.linspace(0, max(0, self.num_rows - 1), number).astype(np.int64))
-        for start, _, batch in self.batches(f"reading {min(number, self.num_rows):,} texts"):
+        chosen = np.array(spread_rows(self.num_rows), np.int64)
+        for start, _, batch in self.batches("reading a sample of the texts"):
             if "text" in batch.schema.names:
                 rows = chosen[(chosen >= start) & (chosen < start + batch.num_rows)] - start
                 found += batch.column("text").take(pa.array(rows)).to_pylist()

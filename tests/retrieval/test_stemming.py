@@ -49,8 +49,9 @@ def test_what_is_no_language_has_no_stemmer(texts: list[str]) -> None:
 def test_a_sample_is_spread_over_all_texts_and_small_for_many() -> None:
     texts = [str(n) for n in range(100_000)]
     sample = spread(texts)
-    assert stemming.NUM_SAMPLED <= len(sample) < 2 * stemming.NUM_SAMPLED and int(sample[-1]) > 99_000
-    assert spread(texts[:5]) == texts[:5]
+    assert len(sample) == stemming.NUM_SAMPLED and int(sample[0]) == 0 and int(sample[-1]) > 99_000
+    assert spread(texts[:5]) == texts[:5] and spread([]) == []
+    assert int(spread(texts[:399])[-1]) > 396, "also if the texts are hardly more than those of the sample"
 
 
 def test_every_language_that_is_identified_has_its_stemmer() -> None:
@@ -105,6 +106,6 @@ def test_a_folder_of_adapt_is_searched_as_its_weight_was_chosen(collection: Path
 
 def test_without_the_packages_whole_words_can_be_searched(collection: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(PipelineError, match=r"`stemmer` none needs py3langid, Stemmer: .*\[search\]"):
+    with pytest.raises(PipelineError, match=r"`stemmer` none .*needs Stemmer, py3langid: .*\[search\]"):
         clearspan.open_collection(collection).search("Haus", weight=0)
     assert clearspan.open_collection(collection, stemmer=NO_STEMMER).search("Häuser", weight=0)
