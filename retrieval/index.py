@@ -13,6 +13,7 @@ A `VectorIndex` only names the rows whose vectors are nearest. What makes hits o
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,17 +168,28 @@ class VectorIndex(Index):
         """Return what `nearest` returns, after a check of its form.
 
         Raises:
-            PipelineError: it is not of the documented form.
+            PipelineError: it is not of the documented form, names a row twice, or has a score that is not a number.
         """
-        rows, scores = self.nearest(vectors, depth)
+        returned = self.nearest(vectors, depth)
+        asked = (
+            f"`index` {type(self).__name__}: its method nearest, of {len(vectors)} queries and depth {depth}, returned"
+        )
+        try:
+            rows, scores = map(np.asarray, returned)
+        except (TypeError, ValueError):
+            raise PipelineError(f"{asked} {returned!r:.80}, not two arrays: rows and scores") from None
         is_of_form = rows.shape == scores.shape == (len(vectors), depth) and np.issubdtype(rows.dtype, np.integer)
         if not is_of_form or (rows < NONE).any() or (rows >= self.texts.num_rows).any():
             raise PipelineError(
-                f"`index` {type(self).__name__}: its method nearest, of {len(vectors)} queries and depth {depth}, "
-                f"returned rows {rows.dtype} {rows.shape} and scores {scores.shape}, not the indices of "
+                f"{asked} rows {rows.dtype} {rows.shape} and scores {scores.shape}, not the indices of "
                 f"{self.texts.num_rows:,} rows"
             )
-        return rows.astype(np.int64, copy=False), scores
+        ordered = np.sort(rows, axis=1)
+        if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NONE)).any() or np.isnan(
+            scores[rows != NONE]
+        ).any():
+            raise PipelineError(f"{asked} a row twice for a query, or a score that is not a number")
+        return rows.astype(np.int64, copy=False), cast(NDArray[np.floating], scores)
 
 
 def index_class(name: str) -> type[VectorIndex]:

@@ -1,6 +1,6 @@
 """Indexes of vectors: what makes hits of the nearest rows that an index names, compared with sorting all rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -134,6 +134,31 @@ def test_what_is_not_a_row_for_each_query_is_refused(returned: tuple[np.ndarray,
         PipelineError, match=r"^`index` Sorted: its method nearest, of 5 queries and depth 7, returned rows \w+ \("
     ):
         index.search(queries(), 6)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda rows, scores: None, "None, not two arrays"),
+        (lambda rows, scores: (rows, scores, rows), "not two arrays"),
+        (lambda rows, scores: (rows * 0, scores), "a row twice"),
+        (lambda rows, scores: (rows, scores * np.nan), "not a number"),
+    ],
+)
+def test_a_row_twice_no_number_and_no_arrays_are_refused(change: Callable[..., Any], complaint: str) -> None:
+    rows, scores = np.tile(np.arange(7), (NUM_QUERIES, 1)), np.zeros((NUM_QUERIES, 7))
+    index = Sorted(Rows(False), np.zeros((NUM_QUERIES, NUM_ROWS)))
+    index.nearest = lambda queries, depth: change(rows, scores)  # type: ignore[method-assign]
+    with pytest.raises(PipelineError, match=f"^`index` Sorted: its method nearest, .*{complaint}"):
+        index.search(queries(), 6)
+
+
+def test_lists_are_taken_as_arrays() -> None:
+    rows, scores = Rows(False), np.random.default_rng(0).normal(size=(NUM_QUERIES, NUM_ROWS))
+    plain, index = Sorted(rows, scores), Sorted(rows, scores)
+    of_arrays = index.nearest
+    index.nearest = lambda queries, depth: [each.tolist() for each in of_arrays(queries, depth)]  # type: ignore[method-assign]
+    assert index.search(queries(), 6) == plain.search(queries(), 6)
 
 
 @pytest.mark.parametrize(
