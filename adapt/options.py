@@ -17,7 +17,6 @@ from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
 from clearspan.common.parsing import normalized_name
 from clearspan.common.terminal import UsageError
-from clearspan.retrieval.stemming import AUTO as STEMMER_AUTO
 from clearspan.retrieval.stemming import CHOICES, NO_STEMMER, check_packages
 
 if TYPE_CHECKING:
@@ -96,9 +95,9 @@ class Adapt(Options):
         """Raise UsageError for options that contradict each other or do not fit the texts."""
         if self.queries and not self.queries.is_file():
             raise UsageError(f"`queries` {self.queries}: no such file")
-        if self.stemmer != NO_STEMMER:
+        if self.stemmer not in (None, NO_STEMMER):
             try:
-                check_packages(self.stemmer or STEMMER_AUTO)
+                check_packages(self.stemmer)
             except PipelineError as error:
                 raise UsageError(str(error)) from None
         if self.fields and self.option_without_titles:

@@ -98,14 +98,13 @@ def refuse_or_resolve(options: Adapt, record: AdaptRecord) -> Adapt:
         UsageError, CommandError: an option contradicts another one, the texts, or what an earlier call made.
     """
     options.check()
-    options = with_stemmer(with_precision(options, record), record)
+    options = with_precision(options, record)
     keys = recipe_keys(options, options.output / stages.TEXTS)
     recipe.check(keys, options.overrides, options.trains_static, options.titles is not None, options.recipe)
     if "texts" not in record.commands:
         check_inputs(options)
         record.content[FIELDS] = checked_fields(options)
-    options = with_fields(options, record)
-
+    options = with_stemmer(with_fields(options, record), record)
     refuse_other_commands(options, record)
     return options
 

@@ -18,9 +18,11 @@ from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.checksummed_folder import FolderChangedError, set_aside
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.prompts import NONE
+from clearspan.common.errors import PipelineError
 from clearspan.common.model_forms import NO_FOLDER, STATIC, model_value_error
 from clearspan.common.terminal import UsageError
-from clearspan.retrieval.stemming import NO_STEMMER, NUM_SAMPLED, of_language, stemmer_of
+from clearspan.retrieval.stemming import AUTO as STEMMER_AUTO
+from clearspan.retrieval.stemming import NO_STEMMER, NUM_SAMPLED, of_language, words_named
 
 STATE = "adapt.json"
 FIELDS = "shown_fields"
@@ -184,15 +186,21 @@ def with_stemmer(options: Adapt, record: AdaptRecord) -> Adapt:
 
     The first call for an output folder identifies the language, prints it and adds the stemmer to the record; later
     calls take it from there. A folder whose texts were made without one, by an earlier version, has no stemmer.
+
+    Raises:
+        UsageError: a package that identifies the language is not installed.
     """
     if options.stemmer is not None:
         return options
     if STEMMER not in record.content:
         if "texts" in record.commands:
             return dataclasses.replace(options, stemmer=NO_STEMMER)
-        stemmer = stemmer_of(sample_texts(options, NUM_SAMPLED))
+        try:
+            stemmer = words_named(STEMMER_AUTO, lambda: sample_texts(options, NUM_SAMPLED)).stemmer
+        except PipelineError as error:
+            raise UsageError(str(error)) from None
         record.content[STEMMER] = stemmer or NO_STEMMER
-        if stemmer:
+        if stemmer and not options.quiet:
             terminal.notice(of_language(stemmer))
     return dataclasses.replace(options, stemmer=record.content[STEMMER])
 

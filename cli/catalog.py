@@ -21,7 +21,7 @@ class Listing(NamedTuple):
 
     @property
     def is_of_group(self) -> bool:
-        """Return whether `command` is a group, in which the command's name on the command line chooses the command."""
+        """Return whether the command is one of the group of `pipelines`, in which its name chooses it."""
         return self.command == PIPELINES
 
 

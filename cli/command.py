@@ -167,7 +167,10 @@ class Command(Options, ABC):
             prog: the words with which the command is called; "" stands for the words that run its module.
 
         Returns:
-            The result's exit code; 2 for a wrong command line, 1 for a failure, 130 for Ctrl-C.
+            The result's exit code; 1 for a failure, 2 for options that cannot work together, 130 for Ctrl-C.
+
+        Raises:
+            SystemExit: with code 2 for a wrong command line, with 0 for --help and --version.
         """
         return run(cls.work(argv, prog))
 

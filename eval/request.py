@@ -44,9 +44,6 @@ def check_name(text: str) -> None:
         raise ValueError(f"must be a valid folder name, not {text!r}")
 
 
-MODEL = "model to score, in one of the forms listed above; may be repeated"
-
-
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions(Options):
     """The options of `clearspan eval`: the models to score, the tasks, and the settings of the evaluation."""

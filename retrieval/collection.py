@@ -41,7 +41,7 @@ from clearspan.retrieval.index import Index, Ranked, ScoredQueries, index_class
 from clearspan.retrieval.index_cache import index_of
 from clearspan.retrieval.similar import SimilarityFunction
 from clearspan.retrieval.stemming import AUTO as STEMMER_AUTO
-from clearspan.retrieval.stemming import NO_STEMMER, NUM_SAMPLED, Words, check_packages, of_language, words_named
+from clearspan.retrieval.stemming import NO_STEMMER, VERSION, Words, check_packages, of_language, words_named
 from clearspan.retrieval.texts import Texts, options_of
 from clearspan.retrieval.where import Condition, ConditionError
 from clearspan.shards import storage
@@ -191,7 +191,7 @@ class Collection:
         if self._stemmer != STEMMER_AUTO:
             return words_named(self._stemmer, list)
         check_packages(STEMMER_AUTO)
-        built_by: dict[str, str | int] = {"py3langid": version("py3langid"), "sampled": NUM_SAMPLED}
+        built_by: dict[str, str | int] = {"version": VERSION, "py3langid": version("py3langid")}
         with index_of(self.texts.datasets, "stemmer", built_by, self._write_stemmer) as path:
             return words_named(path.read_text(encoding="utf-8"), list)
 

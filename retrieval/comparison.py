@@ -120,8 +120,8 @@ class SystemComparison:
             about: a description of the system in one line.
             is_trained: whether the model was trained by this run; False for BM25.
             vectors: the vectors of all queries, (queries, dim), and of all documents, (documents, dim). The dot product
-                of a query's and a document's vector is the score. A model's vectors are dense; those of BM25 are
-                sparse, with a component for each word.
+                of a query's and a document's vector is the score. BM25 has its scores for the
+                queries, and its index of the documents, in place of vectors (`retrieval.products`).
             chunks: the chunks of the documents, if they are cut: the vectors of documents are then those of the chunks.
         """
         all_ranks = ranks(*vectors, self.collection, chunks)

@@ -177,7 +177,7 @@ class VectorIndex(Index):
         try:
             rows, scores = map(np.asarray, returned)
         except (TypeError, ValueError):
-            raise PipelineError(f"{asked} {returned!r:.80}, not two arrays: rows and scores") from None
+            raise PipelineError(f"{asked} {type(returned).__name__}, not two arrays: rows and scores") from None
         is_of_form = rows.shape == scores.shape == (len(vectors), depth) and np.issubdtype(rows.dtype, np.integer)
         if not is_of_form or (rows < NONE).any() or (rows >= self.texts.num_rows).any():
             raise PipelineError(

@@ -35,6 +35,8 @@ LANGUAGES = {
     "ta": "tamil", "tr": "turkish",
 }  # fmt: skip
 """Code of ISO 639-1 -> the language of STEMMERS, for the languages that can be identified."""
+VERSION = 1
+"""Version of the method by which the language of a collection is identified, increased whenever it changes."""
 AUTO, NO_STEMMER = "auto", "none"
 """Stemmers besides those of languages: that of the language of the texts, and none at all."""
 CHOICES = (*STEMMERS, NO_STEMMER)
@@ -168,7 +170,7 @@ PLAIN = Words()
 
 @functools.cache
 def _stemmer(language: str) -> Callable[[list[str]], list[str]]:
-    import Stemmer  # the extra `search`
+    import Stemmer
 
     stemmer: Any = Stemmer.Stemmer(language)
     return stemmer.stemWords  # type: ignore[no-any-return]

@@ -67,7 +67,6 @@ from clearspan.shards.schema import columns_named, numbered
 
 VERSION = 1
 """Version of the rules for choosing negatives, increased whenever they change: part of the fingerprint."""
-MODEL = "local folder of a sentence-transformers or Hugging Face model (not needed if BM25 finds all negatives)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

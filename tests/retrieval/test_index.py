@@ -139,8 +139,8 @@ def test_what_is_not_a_row_for_each_query_is_refused(returned: tuple[np.ndarray,
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda rows, scores: None, "None, not two arrays"),
-        (lambda rows, scores: (rows, scores, rows), "not two arrays"),
+        (lambda rows, scores: None, "NoneType, not two arrays"),
+        (lambda rows, scores: (rows, scores, rows), "tuple, not two arrays"),
         (lambda rows, scores: (rows * 0, scores), "a row twice"),
         (lambda rows, scores: (rows, scores * np.nan), "not a number"),
     ],
