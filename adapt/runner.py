@@ -184,17 +184,15 @@ def with_precision(options: Adapt, record: AdaptRecord) -> Adapt:
 def with_stemmer(options: Adapt, record: AdaptRecord) -> Adapt:
     """Return the options with the stemmer of the language of the texts, unless the user names one.
 
-    The first call for an output folder identifies the language, prints it and adds the stemmer to the record; later
-    calls take it from there. A folder whose texts were made without one, by an earlier version, has no stemmer.
+    Until a call has made the dataset of the texts, each identifies the language, prints it and adds the stemmer to the
+    record; later calls take it from there. A folder of an earlier version, whose texts were made without one, has none.
 
     Raises:
         UsageError: a package that identifies the language is not installed.
     """
     if options.stemmer is not None:
         return options
-    if STEMMER not in record.content:
-        if "texts" in record.commands:
-            return dataclasses.replace(options, stemmer=NO_STEMMER)
+    if "texts" not in record.commands:
         try:
             stemmer = words_named(STEMMER_AUTO, lambda: sample_texts(options, NUM_SAMPLED)).stemmer
         except PipelineError as error:
@@ -202,7 +200,7 @@ def with_stemmer(options: Adapt, record: AdaptRecord) -> Adapt:
         record.content[STEMMER] = stemmer or NO_STEMMER
         if stemmer and not options.quiet:
             terminal.notice(of_language(stemmer))
-    return dataclasses.replace(options, stemmer=record.content[STEMMER])
+    return dataclasses.replace(options, stemmer=record.content.get(STEMMER, NO_STEMMER))
 
 
 def with_fields(options: Adapt, record: AdaptRecord) -> Adapt:

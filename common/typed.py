@@ -309,4 +309,4 @@ def check_argument(name: str, hint: Any, value: Any) -> Any:
     try:
         return within_int64(conform(value, hint))
     except MismatchError as error:
-        raise UsageError(error.message(name)) from None
+        raise UsageError(error.message(f"`{name}`")) from None

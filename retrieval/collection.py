@@ -326,9 +326,9 @@ class Collection:
         asked = check_queries(queries)
         weight = self.search_weight if weight is None else weight
         if top < 1:
-            raise UsageError("top must be at least 1")
+            raise UsageError("`top` must be at least 1")
         if not 0 <= weight <= 1:
-            raise UsageError("weight must be from 0 to 1")
+            raise UsageError("`weight` must be from 0 to 1")
         condition = None if where is None else self._condition(where)
         with self._lock:
             similarity = None if weight == 0 else SimilarityFunction(self._encoder)

@@ -67,7 +67,7 @@ def test_an_argument_of_another_type_is_refused_by_its_name_and_nothing_is_made(
         for value in WRONG:
             if refused(hint, value):
                 tried += 1
-                with pytest.raises(UsageError, match=rf"^{parameter}(\.\d+)? must be ") as error:
+                with pytest.raises(UsageError, match=rf"^`{parameter}`(\.\d+)? must be ") as error:
                     function(**{**GIVEN[name], parameter: value})
                 assert "\n" not in str(error.value)
     assert tried > 5 and not list(tmp_path.iterdir())

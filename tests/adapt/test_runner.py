@@ -147,7 +147,9 @@ def test_the_stemmer_is_that_of_the_texts_and_stays(tmp_path: Path, capsys: pyte
     assert with_stemmer(options, record).bm25_stemmer == record.content["stemmer"] == "german"
     assert "German" in capsys.readouterr().out
     (tmp_path / "a.jsonl").write_text('{"title": "An owl", "text": "Owls hunt mice at night in the woods."}\n' * 50)
-    assert with_stemmer(options, record).stemmer == "german", "as the first call chose"
+    assert with_stemmer(options, record).stemmer == "english", "no dataset is made yet"
+    record.content |= {"steps": {"texts": "pairs"}, "stemmer": "german"}
+    assert with_stemmer(options, record).stemmer == "german", "as for the dataset"
     assert with_stemmer(dataclasses.replace(options, stemmer="none"), record).bm25_stemmer is None
     assert with_stemmer(dataclasses.replace(options, stemmer="dutch"), record).bm25_stemmer == "dutch"
     earlier = AdaptRecord(tmp_path, {"steps": {"texts": "pairs"}})

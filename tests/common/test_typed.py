@@ -68,42 +68,42 @@ def test_a_value_that_fits_is_converted(value: object, hint: Any, expected: obje
 @pytest.mark.parametrize(
     ("value", "hint", "message"),
     [
-        (True, float, "x must be a number"),
-        (3.0, int, "x must be an integer"),
-        (10**400, float, "x must be a number"),
-        (1.5, Share | None, "x must be at most 1"),
-        ("1", Share | None, "x must be a number"),
-        (math.nan, Finite, "x must be finite"),
-        (0, Annotated[float, Gt(0), Lt(math.inf)], "x must be above 0"),
-        ([0.5, 2], list[Share], "x.1 must be at most 1"),
-        ({"a": [1, "b"]}, dict[str, list[int]], "x.a.1 must be an integer"),
-        ([["a"], ["b", 1]], list[list[str]], "x.1.1 must be a text"),
-        ([{"a": 1}, {"a": "b"}], list[dict[str, int]], "x.1.a must be an integer"),
-        (("gas", "wod"), Sequence[Literal["gas", "wood"]], "x.1 wod: choose gas, wood; did you mean 'wood'?"),
-        ({1: 2}, dict[str, int], "x.1 must be a text"),
-        ({"a"}, Sequence[str], "x must be a list"),
-        (3, Callable[[], int], "x must be a Callable"),
-        (SimpleNamespace(shape=()), int, "x must be an integer"),
-        (b"a", PurePath, "x must be"),
-        ("a", bool, "x must be"),
-        (["a", b"b"], str | list[str], "x must be a text"),
-        ("ab", list[str], "x must be a list"),
-        ([1], dict[str, int], "x must be a mapping"),
-        ((1, 2, 3), tuple[int, int], "x must be of length 2 or less"),
-        ([1], Annotated[list[int], Len(2, 2)], "x must be of length 2 or more"),
-        ([], Annotated[list[int], Len(1, 3)], "x must be of length 1 or more"),
-        ("", Annotated[str, MinLen(1)], "x must be of length 1 or more"),
-        ("wod", Literal["gas", "wood"], "x wod: choose gas, wood; did you mean 'wood'?"),
-        ("", Literal["gas", "wood"], 'x "": choose gas, wood'),
-        ("a\nb", Literal["", "c"], 'x a\\nb: choose "", c'),
-        (np.zeros(2), Literal["gas"], "x array([0., 0.]): choose gas"),
-        ("cpu", Literal["auto"] | int, "x cpu: choose auto"),
+        (True, float, "`x` must be a number"),
+        (3.0, int, "`x` must be an integer"),
+        (10**400, float, "`x` must be a number"),
+        (1.5, Share | None, "`x` must be at most 1"),
+        ("1", Share | None, "`x` must be a number"),
+        (math.nan, Finite, "`x` must be finite"),
+        (0, Annotated[float, Gt(0), Lt(math.inf)], "`x` must be above 0"),
+        ([0.5, 2], list[Share], "`x`.1 must be at most 1"),
+        ({"a": [1, "b"]}, dict[str, list[int]], "`x`.a.1 must be an integer"),
+        ([["a"], ["b", 1]], list[list[str]], "`x`.1.1 must be a text"),
+        ([{"a": 1}, {"a": "b"}], list[dict[str, int]], "`x`.1.a must be an integer"),
+        (("gas", "wod"), Sequence[Literal["gas", "wood"]], "`x`.1 wod: choose gas, wood; did you mean 'wood'?"),
+        ({1: 2}, dict[str, int], "`x`.1 must be a text"),
+        ({"a"}, Sequence[str], "`x` must be a list"),
+        (3, Callable[[], int], "`x` must be a Callable"),
+        (SimpleNamespace(shape=()), int, "`x` must be an integer"),
+        (b"a", PurePath, "`x` must be"),
+        ("a", bool, "`x` must be"),
+        (["a", b"b"], str | list[str], "`x` must be a text"),
+        ("ab", list[str], "`x` must be a list"),
+        ([1], dict[str, int], "`x` must be a mapping"),
+        ((1, 2, 3), tuple[int, int], "`x` must be of length 2 or less"),
+        ([1], Annotated[list[int], Len(2, 2)], "`x` must be of length 2 or more"),
+        ([], Annotated[list[int], Len(1, 3)], "`x` must be of length 1 or more"),
+        ("", Annotated[str, MinLen(1)], "`x` must be of length 1 or more"),
+        ("wod", Literal["gas", "wood"], "`x` wod: choose gas, wood; did you mean 'wood'?"),
+        ("", Literal["gas", "wood"], '`x` "": choose gas, wood'),
+        ("a\nb", Literal["", "c"], '`x` a\\nb: choose "", c'),
+        (np.zeros(2), Literal["gas"], "`x` array([0., 0.]): choose gas"),
+        ("cpu", Literal["auto"] | int, "`x` cpu: choose auto"),
     ],
 )
 def test_a_value_that_does_not_is_named_with_what_it_must_be(value: object, hint: Any, message: str) -> None:
     with pytest.raises(MismatchError) as raised:
         conform(value, hint)
-    said = raised.value.message("x")
+    said = raised.value.message("`x`")
     assert said.startswith(message) and "\n" not in said
     assert [*map(str, raised.value.place)] == message.partition(" ")[0].split(".")[1:]
 
@@ -127,11 +127,15 @@ def test_where_numbers_are_exact_a_number_of_numpy_is_none(value: object) -> Non
 @pytest.mark.parametrize(
     ("value", "hint", "message"),
     [
-        (1 << 63, int, "x must be at most 9,223,372,036,854,775,807"),
-        (-(1 << 63) - 1, int | None, "x must be at least -9,223,372,036,854,775,808"),
-        (10**20, bool | int | float, "x must be at most 9,223,372,036,854,775,807"),
-        (10**400, Annotated[int, Ge(1)], "x must be at most 9,223,372,036,854,775,807"),
-        ([1, [10**5000]], list[int | list[int]], "x.1.0 must be at most 9,223,372,036,854,775,807, not a number of th"),
+        (1 << 63, int, "`x` must be at most 9,223,372,036,854,775,807"),
+        (-(1 << 63) - 1, int | None, "`x` must be at least -9,223,372,036,854,775,808"),
+        (10**20, bool | int | float, "`x` must be at most 9,223,372,036,854,775,807"),
+        (10**400, Annotated[int, Ge(1)], "`x` must be at most 9,223,372,036,854,775,807"),
+        (
+            [1, [10**5000]],
+            list[int | list[int]],
+            "`x`.1.0 must be at most 9,223,372,036,854,775,807, not a",
+        ),
     ],
 )
 def test_a_whole_number_of_an_argument_fits_into_64_bits(value: object, hint: Any, message: str) -> None:
@@ -182,7 +186,8 @@ def test_equal_values_are_judged_each_by_its_own_type_wherever_they_stand() -> N
             }
             for name, (given, options, found) in ways.items():
                 if type(one) not in kinds:
-                    with pytest.raises(UsageError, match=rf"^{re.escape(name)} must be "):
+                    argument, dot, place = name.partition(".")
+                    with pytest.raises(UsageError, match=rf"^`{argument}`{re.escape(dot + place)} must be "):
                         weigh(*given, **options)
                     assert not calls, "nothing is done"
                     continue
@@ -195,9 +200,9 @@ def test_equal_values_are_judged_each_by_its_own_type_wherever_they_stand() -> N
 @pytest.mark.parametrize("several", [list, tuple])
 def test_each_whole_number_of_many_fits_into_64_bits(several: type) -> None:
     given = several([0] * 1500 + [1 << 63])
-    with pytest.raises(UsageError, match=r"^x\.1500 must be at most 9,223,372,036,854,775,807"):
+    with pytest.raises(UsageError, match=r"^`x`\.1500 must be at most 9,223,372,036,854,775,807"):
         check_argument("x", Sequence[int], given)
-    with pytest.raises(UsageError, match=r"^x\.1\.1500 must be at most 9,223,372,036,854,775,807"):
+    with pytest.raises(UsageError, match=r"^`x`\.1\.1500 must be at most 9,223,372,036,854,775,807"):
         check_argument("x", Sequence[Sequence[int]], [several([0]), given])
 
 
@@ -207,7 +212,7 @@ def test_each_whole_number_of_many_fits_into_64_bits(several: type) -> None:
 )
 def test_a_list_of_values_is_no_text_no_bytes_and_no_mapping(value: object) -> None:
     for hint in (Sequence[int], list[str], tuple[int, ...], tuple[str, str], Sequence[Any]):
-        with pytest.raises(UsageError, match=r"^x must be a list"):
+        with pytest.raises(UsageError, match=r"^`x` must be a list"):
             check_argument("x", hint, value)
 
 
@@ -246,11 +251,11 @@ def test_arguments_have_the_limits_of_their_annotations() -> None:
 
     assert weigh(1, mode="slow", n=np.int8(2)) == (1.0, (), "slow", {"n": 2})
     for arguments, message in (
-        ({"share": 2}, "share must be at most 1, not 2"),
-        ({"share": 1, "mode": "slo"}, "mode slo: choose fast, slow; did you mean 'slow'"),
-        ({"share": 1, "n": "2"}, "n must be an integer, not '2'"),
+        ({"share": 2}, "`share` must be at most 1, not 2"),
+        ({"share": 1, "mode": "slo"}, "`mode` slo: choose fast, slow; did you mean 'slow'"),
+        ({"share": 1, "n": "2"}, "`n` must be an integer, not '2'"),
     ):
         with pytest.raises(UsageError, match=message):
             weigh(**arguments)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="paths must be a Path, not 'a'"):
+    with pytest.raises(UsageError, match="`paths` must be a Path, not 'a'"):
         weigh(1, "a")  # type: ignore[arg-type]
