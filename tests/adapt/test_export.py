@@ -26,7 +26,7 @@ def options(tmp_path: Path) -> Adapt:
     for name, folder in (("owl", tmp_path / "owl"), ("trained", tmp_path / "out/run/model")):
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(name)
-    return Adapt(inputs=(), output=tmp_path / "out", model=str(tmp_path / "owl"))
+    return Adapt(inputs=("texts.csv",), output=tmp_path / "out", model=str(tmp_path / "owl"))
 
 
 @pytest.mark.guarantee("adapted-folder-searches")
