@@ -277,7 +277,7 @@ class Plan:
 
     def adapt(self) -> Step:
         """Return `clearspan adapt` of the encoder that the masked LM trained."""
-        words = ["adapt", f"--input={self.work / 'files' / 'titles.csv'}", "--fields=title,text"]
+        words = ["adapt", f"--input={self.work / 'files' / 'titles.csv'}", "--fields=title,text", "--stemmer=none"]
         words += [f"--model={self.work / 'runs' / 'mlm' / 'model'}", f"--output={self.work / 'adapted'}"]
         words += ["training.epochs=1"]  # some twenty steps
         return Step("adapt", self.module("benchmarks.without_beam", *words), needs=("mlm",), check=self.adapted)

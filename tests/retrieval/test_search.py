@@ -21,7 +21,7 @@ from clearspan.retrieval import bm25, exact
 from clearspan.retrieval.hits import Hit
 from clearspan.retrieval.hybrid import HYBRID_WEIGHT
 from clearspan.retrieval.search_command import Search, SearchResults
-from clearspan.retrieval.stemming import PLAIN
+from clearspan.retrieval.stemming import Words
 from clearspan.retrieval.topk import TopK
 from clearspan.retrieval.where import Condition
 from clearspan.shards import Dataset, vectors
@@ -137,9 +137,9 @@ def test_a_hybrid_search_is_that_of_scoring_every_text(
     found = clearspan.search(made, QUERIES, encoder, top=7, hybrid=0.3)
     table = pa.Table.from_batches(list(Dataset(made)))
     index = BM25()
-    index.index([PLAIN(text) for text in table["text"].to_pylist()], show_progress=False)
+    index.index([Words("english")(text) for text in table["text"].to_pylist()], show_progress=False)
     for query, hits, dense in zip(QUERIES, found, scores(encoder, made), strict=True):
-        both = 0.3 * z(dense) + 0.7 * z(index.get_scores(PLAIN(query)))
+        both = 0.3 * z(dense) + 0.7 * z(index.get_scores(Words("english")(query)))
         best = np.argsort(-both, kind="stable")[:7]
         assert [hit.id for hit in hits] == [table["id"][place].as_py() for place in best]
         assert [hit.text for hit in hits] == [table["text"][place].as_py() for place in best]

@@ -555,6 +555,7 @@ def test_more_searches_than_can_wait_are_refused(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.exhaustive
 def test_the_command_listens_on_this_machine_alone_and_ctrl_c_ends_it(made: Path, encoder: Path) -> None:
     command = [sys.executable, "-m", "clearspan", "serve", str(made), "--model", str(encoder), "--port", "0"]
+    command += ["--stemmer", "none"]
     variables = environment(PYTHONPATH=str(ROOT))
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
     try:

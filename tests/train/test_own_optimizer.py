@@ -206,8 +206,8 @@ def test_two_ranks_on_which_an_optimizer_fails_print_one_line(house: Path, tiny:
     command = ["deepspeed", "--num_accelerators", "2", str(ROOT / "train" / "run.py"), "--recipe", "demo", *given]
     done = subprocess.run(command, cwd=house, env=environment(), capture_output=True, text=True, timeout=400)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    line = "train: optimizer.type: mine:Failing: raised KeyError: 'momentum' .*update.*"
-    assert [each for each in done.stderr.splitlines() if "mine:Failing" in each] == [line], done.stderr
+    (line,) = [each for each in done.stderr.splitlines() if "mine:Failing" in each]
+    assert line.startswith("train: optimizer.type: mine:Failing: raised KeyError: 'momentum'") and "update" in line
 
 
 @pytest.mark.exhaustive
