@@ -291,7 +291,7 @@ class Plan:
     def eval(self) -> Step:
         """Return the scores of the trained model and its peers on the held-out titles of `adapt`."""
         folder = self.work / "scores"
-        words = [f"--model={self.work / 'runs' / 'mlm' / 'model'}", "--model=bm25", "--tasks=heldout"]
+        words = [f"--model={self.work / 'runs' / 'mlm' / 'model'}", "--model=bm25:none", "--tasks=heldout"]
         words += [f"--data={self.work / 'adapted' / 'texts'}", f"--output={folder}", "--quiet"]
         return Step("eval", self.module("clearspan.eval", *words), needs=("adapt",))
 
