@@ -43,8 +43,8 @@ CHOICES = (*STEMMERS, NO_STEMMER)
 """Values of the option `stemmer`, whose default is AUTO."""
 _MACROLANGUAGES = {member: code for code, members in MEMBERS.items() for member in members}
 MIN_PROBABILITY = 0.5
-"""Probability of a text's language below which the text counts as of none: numbers and names of products have 0.1 or
-less, lists of short words 0.4, titles of two words in German, joined to 200 characters, 0.83 or more."""
+"""Probability of a text's language below which the text counts as of none: numbers and product codes have less than
+0.15, lists of short words 0.4, titles of two words in German, joined to 200 characters, 0.83 or more."""
 NUM_SAMPLED, MIN_SHARE, MIN_CHARACTERS = 200, 0.8, 200
 """Number of texts by which the language of a collection is identified; the share that must have this language; and the
 length below which texts are joined to one, since the language of a title alone is uncertain."""
@@ -151,6 +151,15 @@ def words_named(stemmer: str | None, sample: Callable[[], Iterable[str]]) -> Wor
         return PLAIN
     check_packages(stemmer)
     return Words(stemmer_of(sample()) if stemmer == AUTO else stemmer)
+
+
+def versions_of(stemmer: str) -> dict[str, str | int]:
+    """Return a value of the option `stemmer`, and the versions of all that the words then depend on, for a record."""
+    if stemmer == NO_STEMMER:
+        return {"stemmer": stemmer}
+    check_packages(stemmer)
+    versions: dict[str, str | int] = {"stemmer": stemmer, "PyStemmer": version("PyStemmer")}
+    return versions | ({"language": VERSION, "py3langid": version("py3langid")} if stemmer == AUTO else {})
 
 
 def check_packages(stemmer: str) -> None:

@@ -57,7 +57,7 @@ from clearspan.retrieval.mining.miner import Figures, Miner, mine
 from clearspan.retrieval.mining.nearest import LexicalSearch, Nearest
 from clearspan.retrieval.mining.source import MiningSource
 from clearspan.retrieval.stemming import AUTO as AUTO_STEMMER
-from clearspan.retrieval.stemming import CHOICES, Words, of_language, spread, words_named
+from clearspan.retrieval.stemming import CHOICES, Words, of_language, spread, versions_of, words_named
 from clearspan.retrieval.topk import DECIMALS
 from clearspan.shards import Manifest, held_out, storage
 from clearspan.shards.command import StoreCommand, call_command
@@ -219,7 +219,7 @@ class Mine(ChoiceOptions, StoreCommand):
             "precision": compute.precision,
             "candidates": self.candidates,
             **choice,
-            **({"stemmer": self.stemmer or AUTO_STEMMER} if self.bm25 else {}),
+            **(versions_of(self.stemmer or AUTO_STEMMER) if self.bm25 else {}),
         }
         options = {**before.get("options", {}), "mining": mining}
         if prompts:

@@ -10,7 +10,16 @@ import clearspan
 from clearspan.common.errors import PipelineError
 from clearspan.retrieval import stemming
 from clearspan.retrieval.collection import SearchSettings, write_collection
-from clearspan.retrieval.stemming import AUTO, LANGUAGES, NO_STEMMER, STEMMERS, spread, stemmer_of, words_named
+from clearspan.retrieval.stemming import (
+    AUTO,
+    LANGUAGES,
+    NO_STEMMER,
+    STEMMERS,
+    spread,
+    stemmer_of,
+    versions_of,
+    words_named,
+)
 from tests.pipelines.conftest import Command
 
 Sentences = Callable[[str], list[str]]
@@ -65,6 +74,15 @@ def test_a_named_stemmer_reads_no_text() -> None:
     assert words_named("german", sample).stemmer == "german"
     assert words_named(NO_STEMMER, sample).stemmer is words_named(None, sample).stemmer is None
     assert words_named(AUTO, lambda: ["Die Eulen jagen nachts im Wald."]).stemmer == "german"
+
+
+def test_a_record_holds_the_versions_on_which_the_words_depend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stemming, "version", lambda package: f"{package} 1")
+    assert versions_of(NO_STEMMER) == {"stemmer": NO_STEMMER}
+    german = {"stemmer": "german", "PyStemmer": "PyStemmer 1"}
+    assert versions_of("german") == german
+    identified = {"stemmer": AUTO, "language": stemming.VERSION, "py3langid": "py3langid 1"}
+    assert versions_of(AUTO) == german | identified
 
 
 @pytest.fixture
