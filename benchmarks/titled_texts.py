@@ -8,9 +8,8 @@ people ask.
     headings of a FAQ, (query, id) ────────────────────────────────────────────────> NAME-faq.questions.csv
 
 Each question of `benchmarks/questions` was written for a text that was drawn by chance, in the words of somebody who
-needs this text and does not know its title, before any model searched or was trained on the collections. After a look
-at the ranks of BM25 alone, 12 of them were made clearer, most of them in `python.csv`, which was too hard without the
-name of a module.
+needs this text and does not know its title, before any model searched or was trained on the collections. 11 questions
+of `python.csv` were made clearer after a look at the ranks of BM25 alone: most of them did not name the module.
 
 The headings of a FAQ are queries, and no training may see them. Each of its texts has its own first words as its title:
 the verdict of `clearspan adapt` ranks only texts that have titles. All texts have 100 to 4,000 characters (longer ones
@@ -235,30 +234,23 @@ def pod_sections(folder: Path) -> Iterator[Row]:
     for path in sorted(folder.glob("*.pod")):
         if LEFT_OUT.search(path.stem):
             continue
-        titles: list[str] = []
-        texts: list[str] = []
-        number, depth = 0, 0
+        number = depth = 0
+        title, texts = "", [""]  # a title without texts is the first of several list items that share the next text
         for paragraph in [*re.split(r"\n\s*\n", path.read_text("utf-8", "replace")), "=head1 END"]:
             directive = re.match(r"=(\w+)\s*(.*)", paragraph, re.DOTALL)
-            if not directive:
-                texts.append(paragraph)
-                continue
-            name, rest = directive.groups()
+            name, rest = directive.groups() if directive else ("", paragraph)
             depth += {"over": 1, "back": -1}.get(name, 0)
             is_item = name == "item" and depth == 1 and path.stem in ITEMS_ARE_TEXTS
             if not is_item and not name.startswith("head"):
-                texts += [rest] if name == "item" else []
-                continue
-            if texts or not is_item:
+                texts += [rest] if name in ("", "item") else []
+            elif texts or not is_item:
                 number += 1
-                title = titles[0] if titles else ""
                 text = on_one_line(" ".join(map(pod_text, texts)))
                 if title and title not in WITHOUT_CONTENT:
                     yield Row(
                         f"{path.stem}/{number}", title, text, path.stem, "faq" in path.stem and title.endswith("?")
                     )
-                titles, texts = [], []
-            titles.append(pod_text(rest))
+                title, texts = pod_text(rest), [] if is_item else [""]
 
 
 # Terms of an ontology

@@ -35,7 +35,10 @@ ABSENT = ("deepspeed", "apache_beam", "webdataset", "gigatoken")
 ALONE = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 
 
-@pytest.mark.parametrize("name", ["embed_bytes", "encode", "hybrid", "loader", "pipelines", "senteval", "train_step"])
+@pytest.mark.parametrize(
+    "name",
+    ["embed_bytes", "encode", "hybrid", "loader", "pipelines", "senteval", "titled_texts", "train_step"],
+)
 def test_a_stored_result_prints_as_the_command_prints_its_own(name: str) -> None:
     result = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
     printed = importlib.import_module(f"benchmarks.{name.removesuffix('_bytes')}").table(result)
