@@ -231,7 +231,7 @@ def pod_sections(folder: Path) -> Iterator[Row]:
 
     A section ends at the next heading of any level. Questions of a FAQ are marked.
     """
-    for path in sorted(folder.glob("*.pod")):
+    for path in sorted(folder.rglob("*.pod")):
         if LEFT_OUT.search(path.stem):
             continue
         number = depth = 0
@@ -303,7 +303,7 @@ COLLECTIONS = {
     "perl": Collection(
         "perl-doc",
         "sections of Perl's documentation",
-        lambda files: pod_sections(next(iter(sorted((files / "usr/share/perl").glob("*/pod"))))),
+        lambda files: pod_sections(files / "usr/share/perl"),
     ),
 }
 """Name -> collection."""
@@ -377,9 +377,11 @@ def write_collection(name: str, rows: Iterable[Row], folder: Path) -> dict[str, 
     """Write a collection and its questions to a folder; return the counts, and the hash of the texts.
 
     Raises:
-        ValueError: a question names an id that is not in the collection.
+        ValueError: there are no rows, or a question names an id that is not in the collection.
     """
     kept, faq = selected(rows)
+    if not kept:
+        raise ValueError(f"{name}: the package's files have no texts: another version of the package?")
     path = folder / f"{name}.csv"
     write_text(path, _csv(("id", "title", "text"), ((row.id, row.title, row.text) for row in kept)))
     ids = {row.id for row in kept}
@@ -423,7 +425,10 @@ def main() -> None:
     parser.add_argument("--collections", type=Path, required=True, metavar="DIR", help="folder to write")
     names = list(COLLECTIONS)
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="collections to write (default all)")
-    finish(parser, measure, table)
+    try:
+        finish(parser, measure, table)
+    except (OSError, ValueError) as problem:
+        parser.exit(1, f"{parser.prog}: {problem}\n")
 
 
 if __name__ == "__main__":

@@ -133,6 +133,8 @@ def test_a_collection_is_written_with_its_questions_or_refused(tmp_path: Path, m
     assert written == {"a": ("Owls", OWLS), "b": ("A bat calls and listens to the echo", BATS)}
     with pytest.raises(ValueError, match=r"birds\.csv: 'a' is not in the collection"):
         write_collection("birds", rows[1:], out)
+    with pytest.raises(ValueError, match="birds: the package's files have no texts"):
+        write_collection("birds", [], out)
 
 
 def test_a_folder_with_the_unpacked_package_is_used_as_it_is(tmp_path: Path) -> None:
