@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
 from clearspan.common.compute import AUTO, Precision
 from clearspan.common.encoder import static
@@ -54,6 +54,10 @@ class Adapt(Options):
     """
     recipe: Annotated[str | None, Flag("NAME-or-FILE", path=True)] = None
     """Recipe with a dataset `text`, by name or as a YAML file (default: chosen by the texts)."""
+    share: Annotated[float | None, Flag("F"), Ge(0), Le(1)] = None
+    """Share of the trained weights in the model that is judged and searched with, the rest being those before training;
+    1: the trained model itself (default: the smallest that held-out texts allow).
+    """
     queries: Annotated[Path | None, Flag("FILE")] = None
     """File of your own questions, to judge by: csv, tsv or jsonl with the field query, and text (the relevant
     document) or id (the id of the relevant document, as hits show it).
@@ -204,9 +208,19 @@ class Adapt(Options):
         return None if made_here or static.is_static_folder(model) else self.precision
 
     @property
-    def trained(self) -> Path:
-        """The folder of the model after training."""
+    def exported(self) -> Path:
+        """The folder of the model that the training run exported."""
         return self.output / "run" / "model"
+
+    @property
+    def interpolates(self) -> bool:
+        """Return whether the trained model that is judged has a part of the weights before training."""
+        return self.share != 1
+
+    @property
+    def trained(self) -> Path:
+        """The folder of the trained model that is judged."""
+        return self.output / "interpolated" / "model" if self.interpolates else self.exported
 
     @property
     def untrained(self) -> dict[str, Path]:

@@ -20,7 +20,7 @@ from clearspan.adapt.export import announce, export, finish, source
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.preflight import check_inputs, checked_fields
-from clearspan.adapt.runner import FIELDS, STATE, UPDATED, AdaptRecord, with_fields, with_precision, with_stemmer
+from clearspan.adapt.runner import FIELDS, STATE, UPDATED, AdaptRecord, with_fields, with_precision, with_share, with_stemmer
 from clearspan.adapt.stages import VERDICT, Stage, check_questions, recipe_keys, title
 from clearspan.adapt.updating import check_update
 from clearspan.cli.command import Printed, Result
@@ -88,6 +88,8 @@ def until_verdict(options: Adapt, run: Callable[[Stage], object]) -> None:
     if options.titles:
         run(stages.mine(options))
     run(stages.train(options))
+    if options.interpolates:
+        run(stages.interpolate(options))
     run(stages.judge(options))
 
 
@@ -98,7 +100,7 @@ def refuse_or_resolve(options: Adapt, record: AdaptRecord) -> Adapt:
         UsageError, CommandError: an option contradicts another one, the texts, or what an earlier call made.
     """
     options.check()
-    options = with_precision(options, record)
+    options = with_share(with_precision(options, record), record)
     keys = recipe_keys(options, options.output / stages.TEXTS)
     recipe.check(keys, options.overrides, options.trains_static, options.titles is not None, options.recipe)
     if "texts" not in record.commands:
@@ -147,6 +149,7 @@ class Adapted:
         others: the results of the second verdict, which did not decide, under the name of its kind of queries, e.g.
             `{"questions": {"difference": 2.1, ...}}`. Empty if you gave no questions.
         sentence: the outcome in words.
+        share: the share of the trained weights in the trained model; the rest are those before training.
     """
 
     folder: Path
@@ -162,13 +165,14 @@ class Adapted:
     mrr: Mapping[str, float]
     others: Mapping[str, Mapping[str, Any]]
     sentence: str
+    share: float = 1.0
 
     @classmethod
     def read(cls, folder: Path) -> "Adapted":
         """Return the result in adapt.json of a finished folder."""
         content = json.loads((folder / STATE).read_text(encoding="utf-8"))
         _, *names = (field.name for field in dataclasses.fields(cls))
-        return cls(folder, **{name: content[name] for name in names})
+        return cls(folder, **{name: content[name] for name in names if name in content})
 
     @property
     def model(self) -> Path:

@@ -203,6 +203,13 @@ def with_stemmer(options: Adapt, record: AdaptRecord) -> Adapt:
     return dataclasses.replace(options, stemmer=record.content.get(STEMMER, NO_STEMMER))
 
 
+def with_share(options: Adapt, record: AdaptRecord) -> Adapt:
+    """Return the options with the share 1, the trained model itself, for a folder of an earlier version, judged so."""
+    if options.share is None and "judge" in record.commands and "interpolate" not in record.commands:
+        return dataclasses.replace(options, share=1.0)
+    return options
+
+
 def with_fields(options: Adapt, record: AdaptRecord) -> Adapt:
     """Return the options with the fields that the first call chose for search results, unless the user names others."""
     chosen = record.content.get(FIELDS)
@@ -231,7 +238,7 @@ def damage(stage: Stage, options: Adapt) -> str:
         if stage.name == "start":
             check_model(options.base)
         elif stage.name == "train":
-            check_model(options.trained)
+            check_model(options.exported)
     except FolderChangedError as error:
         is_mine = stage.name == "start" and options.base.exists()
         return f"{error}{f' (moved to {set_aside(options.base)})' if is_mine else ''}"

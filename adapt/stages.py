@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from clearspan.adapt.interpolation import Interpolation
 from clearspan.adapt.judging import Judging
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.preflight import check_held_out
@@ -35,7 +36,7 @@ from clearspan.train.distill import Distill
 
 PIPELINES = "clearspan.pipelines"
 VERDICT, QUESTIONS_FILE, TOKENIZER = "verdict.json", "questions.jsonl", "tokenizer"
-TEXTS, MINED_TEXTS, VECTORS = "texts", "mined", "vectors"
+TEXTS, MINED_TEXTS, VECTORS, INTERPOLATED = "texts", "mined", "vectors", "interpolated"
 """Names in the output folder."""
 INPUT, CHUNK_TOKENS = "--input=", "--chunk-tokens="
 """Beginnings of the arguments of a stage's command that name the inputs, and the length of chunks."""
@@ -131,7 +132,8 @@ def names(options: Adapt) -> list[str]:
     """Return the names of all stages that these options need, in order."""
     of_model = {"tokenizer": options.model is None, "start": options.makes_static}
     needed = of_model | {"mine": options.titles is not None, "questions": options.queries is not None}
-    every = ("questions", "tokenizer", "texts", "start", "mine", "train", "judge", "embed")
+    needed["interpolate"] = options.interpolates
+    every = ("questions", "tokenizer", "texts", "start", "mine", "train", "interpolate", "judge", "embed")
     return [name for name in every if needed.get(name, True)]
 
 
@@ -197,7 +199,7 @@ def _check_texts(options: Adapt) -> None:
         DataError: the dataset has too few held-out texts, or the text of no question.
     """
     check_held_out(options.output / TEXTS)
-    if options.queries and not options.trained.is_dir():
+    if options.queries and not options.exported.is_dir():
         read_questions(options.output / QUESTIONS_FILE, options.output / TEXTS)
 
 
@@ -229,6 +231,20 @@ def train(options: Adapt) -> Stage:
     keys += [*choice.changes, *options.overrides]
     line: dict[str, Option] = {"recipe": choice.recipe, "resume": True, "overrides": keys}
     return Stage("train", choice.reason, ("clearspan.train",), Train, line, choice is not unknown)
+
+
+def interpolate(options: Adapt) -> Stage:
+    """Return the stage that mixes the weights of the trained model with those before training."""
+    line: dict[str, Option] = {"data": options.output / TEXTS, "start": options.base, "trained": options.exported}
+    line |= {"share": options.share, "stemmer": options.bm25_stemmer}
+    line |= {"prompt_name": ",".join(options.prompt_name) or None, "precision": options.precision_of(options.base)}
+    about = "how much of the training the held-out texts need; the rest of the weights are those before it"
+    if options.share is not None:
+        about = f"{options.share:g} of the trained weights, as given, and {1 - options.share:g} of those before training"
+    folder = options.output / INTERPOLATED
+    return Stage(
+        "interpolate", about, ("clearspan.adapt.interpolation",), Interpolation, {**line, "output": folder}
+    )
 
 
 def check_questions(options: Adapt) -> None:

@@ -1,0 +1,105 @@
+"""Interpolate the weights of a trained model with those of the model that its training started from.
+
+    start: weights w0 ─┐
+                       ├──> (1 - share) w0 + share w1 ──> a model folder like the trained model's
+    trained: weights w1┘
+
+A model that was fine-tuned on one kind of text forgets some of what it knew about others. Between its weights and those
+before the training lie models that keep most of both (WiSE-FT, Wortsman et al. 2022, arXiv 2109.01903).
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clearspan.common import files
+from clearspan.common.checksummed_folder import NAME as MANIFEST
+from clearspan.common.checksummed_folder import write_manifest
+from clearspan.common.model_folder import EncoderError, read_modules
+from clearspan.train.run_folder import MODEL
+
+if TYPE_CHECKING:
+    import torch
+
+WEIGHTS = "model*.safetensors"
+Key = tuple[int, str]
+"""Position of a module in the list of modules, and name of one of its tensors."""
+
+
+def interpolate(start: Path, trained: Path, share: float, output: Path) -> None:
+    """Write a model folder whose weights are (1 - share) times those of a model, plus share times those of another.
+
+    The weights are computed in float32, and have the dtype of the trained model. Everything else, such as the tokenizer
+    and the prompts, is that of the trained model. With the share 0, the result is a copy of the model before training.
+    The folder is checksummed.
+
+    Args:
+        start: folder of the model from which training started.
+        trained: folder of the model that training exported.
+        share: the share of the trained weights, from 0 to 1.
+        output: folder to write, which does not exist.
+
+    Raises:
+        EncoderError: the models do not have the same modules with weights of the same shapes.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    if not 0 <= share <= 1:
+        raise ValueError(f"`share` {share}: is not from 0 to 1")
+    files.remove_temporaries(output.parent)
+    part = output.with_name(files.temporary_name(output.name))
+    shutil.copytree(trained if share else start, part, ignore=shutil.ignore_patterns(MANIFEST))
+    if 0 < share < 1:
+        with tempfile.TemporaryDirectory() as saved:
+            before = dict(_tensors(resaved(start, Path(saved))))
+        for number, path in _weight_files(part):
+            mixed = {}
+            tensors, metadata = _read(path)
+            for name, after in tensors.items():
+                first = before.get((number, name))
+                if first is None or first.shape != after.shape:
+                    found = "lacks it" if first is None else f"has the shape {tuple(first.shape)}"
+                    raise EncoderError(
+                        f"{trained}: its weights {name} of shape {tuple(after.shape)} cannot be interpolated: {start} "
+                        f"{found}"
+                    )
+                mixed[name] = torch.lerp(first.float(), after.float(), share).to(after.dtype)
+            save_file(mixed, path, metadata)
+    write_manifest(part, MODEL, {"share": share})
+    part.rename(output)
+
+
+def resaved(folder: Path, output: Path) -> Path:
+    """Save a model folder with the installed libraries, so that its weights have the names of an exported model's."""
+    from sentence_transformers import SentenceTransformer
+
+    from clearspan.common.pretrained import quiet_transformers
+
+    with quiet_transformers():
+        model = SentenceTransformer(str(folder), device="cpu", local_files_only=True, trust_remote_code=False)
+        model.save_pretrained(str(output), create_model_card=False)
+    return output
+
+
+def _weight_files(folder: Path) -> Iterator[tuple[int, Path]]:
+    """Yield the position of a module, and the path of a file of its weights, for all weights of a model folder."""
+    for number, module in enumerate(read_modules(folder)):
+        for path in sorted(module.folder.glob(WEIGHTS)):
+            yield number, path
+
+
+def _tensors(folder: Path) -> Iterator[tuple[Key, "torch.Tensor"]]:
+    for number, path in _weight_files(folder):
+        for name, tensor in _read(path)[0].items():
+            yield (number, name), tensor
+
+
+def _read(path: Path) -> tuple[dict[str, "torch.Tensor"], dict[str, str]]:
+    from safetensors import safe_open
+
+    with safe_open(str(path), "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
