@@ -1,6 +1,7 @@
 """Train a model on texts of your own, and choose the system that searches these texts best: `clearspan adapt`.
 
-    texts ──> documents or pairs ──> DIR/texts ──> mine ──> train ──> DIR/run ──> judge ──> DIR/verdict.json
+    texts ──> documents or pairs ──> DIR/texts ──> mine ──> train ──> DIR/run ──> interpolate ──> DIR/interpolated
+             the trained model, the base model and BM25 ──> judge ──> DIR/verdict.json
              the best system: the trained model, a base model, BM25, or a model + BM25 ──> DIR/adapt.json
              the model of the best system ──> DIR/model ──> embed ──> DIR/vectors ──> DIR/search.json
 
@@ -10,8 +11,9 @@ collection. If the texts have no titles, the model is trained on crops of the te
 static encoder, which embeds a text as the mean of its tokens' vectors; it is trained from the texts alone. With
 `--model static:DIR`, the static encoder starts from the vectors that the model in DIR gives to single tokens.
 
-A part of the texts is held out. One half of it picks the checkpoint (the model before training is a candidate, too) and
-the weight of each model when combined with BM25. The other half gives the verdict: its titles, or crops, must find
+A part of the texts is held out. One half of it picks the checkpoint (the model before training is a candidate, too),
+the share of the trained weights (the others are those before training), and the weight of each model when combined
+with BM25. The other half gives the verdict: its titles, or crops, must find
 their texts among all texts of the collection. The verdict compares BM25, the trained model, the base model that was
 given, and each of these models combined with BM25. `--queries FILE` adds your own questions; 50 questions or more
 decide the verdict.

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from clearspan.adapt import report
 from clearspan.adapt.decision import Decision
-from clearspan.adapt.interpolation import Shares
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.originals import find_originals, with_originals
 from clearspan.adapt.runner import AdaptRecord
-from clearspan.adapt.stages import INTERPOLATED, VECTORS
+from clearspan.adapt.stages import VECTORS
 from clearspan.adapt.updating import remark
 from clearspan.cli.command import Result
 from clearspan.common import files, terminal
@@ -27,6 +26,7 @@ from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units import update
 from clearspan.pipelines.units.ownership import own_files
 from clearspan.retrieval.collection import SearchSettings, write_collection
+from clearspan.train.interpolate import share_of
 
 MODEL, METRICS = "model", "metrics.jsonl"
 ORIGINALS = "originals"
@@ -171,7 +171,7 @@ def finish(decision: Decision, record: AdaptRecord, options: Adapt) -> AdaptResu
     originals = find_originals(decision.verdict, folder / VECTORS, title, record.content.get(ORIGINALS, {}))
     found = {**decision.to_json(), "model": str(source(decision, options)), "prompts": prompts._asdict()}
     found[ORIGINALS] = originals
-    found["share"] = Shares.read(folder / INTERPOLATED).share if options.interpolates else 1.0
+    found["share"] = share_of(options.trained)
     record.content |= found
     record.save()
     origin = "the trained model" if decision.model == TRAINED else f"{source(decision, options)}, unchanged"

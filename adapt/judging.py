@@ -23,7 +23,6 @@ from clearspan.adapt.options import UNTRAINED
 from clearspan.cli.command import Command, Errors, Printed, Result
 from clearspan.common import files, words
 from clearspan.common.checksummed import dump_checksummed, load_checksummed
-from clearspan.common.checksummed_folder import FolderChangedError, read_manifest
 from clearspan.common.compute import AUTO, Precision, resolve
 from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
@@ -40,7 +39,7 @@ from clearspan.retrieval.ranks import Chunks
 from clearspan.retrieval.stemming import STEMMERS
 from clearspan.shards.held_out import folder_of as held_out_folder
 from clearspan.shards.manifest import NAME as MANIFEST
-from clearspan.train.run_folder import MODEL
+from clearspan.train.interpolate import share_of
 
 VERSION = 2
 """Version of how a verdict is reached, increased whenever that changes."""
@@ -80,7 +79,9 @@ class Judging(Command):
         named = [each.partition("=") for each in self.untrained]
         about = {UNTRAINED: "a static encoder before training"}
         untrained = [Candidate(name, path, about.get(name, f"{name}, the base model")) for name, _, path in named]
-        about = f"trained on these texts{share_in_words(self.trained)}"
+        about, share = "trained on these texts", share_of(self.trained)
+        if share != 1:
+            about += f", with {share:g} of the trained weights and {1 - share:g} of those before training"
         return [Candidate(TRAINED, str(self.trained), about, is_trained=True), *untrained]
 
     def run(self) -> Result:
@@ -149,15 +150,6 @@ def write_verdicts(options: Judging) -> None:
         name: each and dataclasses.replace(each, notes=(*each.notes, *notes)).to_json() for name, each in every.items()
     }
     files.write_bytes(options.output, dump_checksummed(json.loads(json.dumps({"inputs": inputs, **found})), indent=1))
-
-
-def share_in_words(model: Path) -> str:
-    """Return a phrase that states the share of the trained weights in an interpolated model; "" for any other model."""
-    try:
-        share = read_manifest(model, MODEL)[0].get("share", 1)
-    except FolderChangedError:
-        return ""
-    return "" if share == 1 else f"; {share:.0%} of its weights are the trained ones, the others those before training"
 
 
 def chunks_of(chunk_tokens: int, model: Encoder, prompt: str, documents: Sequence[str]) -> Chunks:

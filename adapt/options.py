@@ -56,7 +56,7 @@ class Adapt(Options):
     """Recipe with a dataset `text`, by name or as a YAML file (default: chosen by the texts)."""
     share: Annotated[float | None, Flag("F"), Ge(0), Le(1)] = None
     """Share of the trained weights in the model that is judged and searched with, the rest being those before training;
-    1: the trained model itself (default: the smallest that held-out texts allow).
+    1: the trained model itself (default: near 1/2, by held-out texts).
     """
     queries: Annotated[Path | None, Flag("FILE")] = None
     """File of your own questions, to judge by: csv, tsv or jsonl with the field query, and text (the relevant

@@ -11,6 +11,7 @@ The number of texts decides the batch size and the number of steps.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -102,7 +103,7 @@ def planned(
     if has_titles and is_free and num_steps > most:
         choice, num_steps = choice._replace(changes=(*choice.changes, f"training.max_steps={most}")), most
     ranked = f"training.eval_texts={RANKED_BY_STATIC if is_static else RANKED}"
-    evaluations = f"training.eval_steps={max(1, int(num_steps / NUM_EVALUATIONS))}"
+    evaluations = f"training.eval_steps={max(1, math.ceil(num_steps / NUM_EVALUATIONS))}"
     reason = f"{choice.reason}; about {max(1, round(num_steps)):,} steps; {held_out_share(Manifest.load(str(texts)))}"
     return Choice(choice.recipe, (*choice.changes, evaluations, ranked), reason)
 

@@ -1,6 +1,7 @@
 """`clearspan adapt`, from the command line and from Python.
 
-    texts ──> mine ──> train ──> judge: DIR/verdict.json ──> decide ──> export: DIR/model ──> embed ──> DIR/search.json
+    texts ──> mine ──> train ──> interpolate ──> judge: DIR/verdict.json ──> decide
+        decide ──> export: DIR/model ──> embed ──> DIR/search.json
 
 Each stage is a command of another package (`adapt.stages`) that resumes and refuses by itself. It is printed as a
 command line before it runs.
@@ -20,7 +21,16 @@ from clearspan.adapt.export import announce, export, finish, source
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.preflight import check_inputs, checked_fields
-from clearspan.adapt.runner import FIELDS, STATE, UPDATED, AdaptRecord, with_fields, with_precision, with_share, with_stemmer
+from clearspan.adapt.runner import (
+    FIELDS,
+    STATE,
+    UPDATED,
+    AdaptRecord,
+    with_fields,
+    with_precision,
+    with_share,
+    with_stemmer,
+)
 from clearspan.adapt.stages import VERDICT, Stage, check_questions, recipe_keys, title
 from clearspan.adapt.updating import check_update
 from clearspan.cli.command import Printed, Result

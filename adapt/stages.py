@@ -240,11 +240,11 @@ def interpolate(options: Adapt) -> Stage:
     line |= {"prompt_name": ",".join(options.prompt_name) or None, "precision": options.precision_of(options.base)}
     about = "how much of the training the held-out texts need; the rest of the weights are those before it"
     if options.share is not None:
-        about = f"{options.share:g} of the trained weights, as given, and {1 - options.share:g} of those before training"
+        about = (
+            f"{options.share:g} of the trained weights, as given, and {1 - options.share:g} of those before training"
+        )
     folder = options.output / INTERPOLATED
-    return Stage(
-        "interpolate", about, ("clearspan.adapt.interpolation",), Interpolation, {**line, "output": folder}
-    )
+    return Stage("interpolate", about, ("clearspan.adapt.interpolation",), Interpolation, {**line, "output": folder})
 
 
 def check_questions(options: Adapt) -> None:

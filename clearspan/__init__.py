@@ -22,6 +22,7 @@ if MODULE.split(".")[0] == __name__ and not sys.flags.safe_path:
     del sys.path[0]  # the working folder, where the user's data lies (`common.working_folder`)
 
 import importlib  # noqa: E402
+import os  # noqa: E402
 import re  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
@@ -35,6 +36,8 @@ __all__ = sorted(_PLACES)
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if "torch" not in sys.modules:  # as in a command (`cli.run`): threads that wait must not spin on others' cores
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     value = getattr(importlib.import_module(_PLACES[name]), name)
     return globals().setdefault(name, value)  # `adapt` is the package of that name, which can be called
 

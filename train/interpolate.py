@@ -1,4 +1,4 @@
-"""Interpolate the weights of a trained model with those of the model that its training started from.
+"""Interpolate between the weights of a model before training and its trained weights.
 
     start: weights w0 ─┐
                        ├──> (1 - share) w0 + share w1 ──> a model folder like the trained model's
@@ -8,7 +8,6 @@ A model that was fine-tuned on one kind of text forgets some of what it knew abo
 before the training lie models that keep most of both (WiSE-FT, Wortsman et al. 2022, arXiv 2109.01903).
 """
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from clearspan.common import files
 from clearspan.common.checksummed_folder import NAME as MANIFEST
-from clearspan.common.checksummed_folder import write_manifest
+from clearspan.common.checksummed_folder import FolderChangedError, read_manifest, write_manifest
 from clearspan.common.model_folder import EncoderError, read_modules
 from clearspan.train.run_folder import MODEL
 
@@ -30,7 +29,7 @@ Key = tuple[int, str]
 
 
 def interpolate(start: Path, trained: Path, share: float, output: Path) -> None:
-    """Write a model folder whose weights are (1 - share) times those of a model, plus share times those of another.
+    """Write a model folder whose weights are (1 - share) x the weights before training + share x the trained weights.
 
     The weights are computed in float32, and have the dtype of the trained model. Everything else, such as the tokenizer
     and the prompts, is that of the trained model. With the share 0, the result is a copy of the model before training.
@@ -45,32 +44,51 @@ def interpolate(start: Path, trained: Path, share: float, output: Path) -> None:
     Raises:
         EncoderError: the models do not have the same modules with weights of the same shapes.
     """
-    import torch
-    from safetensors.torch import save_file
-
     if not 0 <= share <= 1:
         raise ValueError(f"`share` {share}: is not from 0 to 1")
     files.remove_temporaries(output.parent)
     part = output.with_name(files.temporary_name(output.name))
     shutil.copytree(trained if share else start, part, ignore=shutil.ignore_patterns(MANIFEST))
-    if 0 < share < 1:
-        with tempfile.TemporaryDirectory() as saved:
-            before = dict(_tensors(resaved(start, Path(saved))))
-        for number, path in _weight_files(part):
-            mixed = {}
-            tensors, metadata = _read(path)
-            for name, after in tensors.items():
-                first = before.get((number, name))
-                if first is None or first.shape != after.shape:
-                    found = "lacks it" if first is None else f"has the shape {tuple(first.shape)}"
-                    raise EncoderError(
-                        f"{trained}: its weights {name} of shape {tuple(after.shape)} cannot be interpolated: {start} "
-                        f"{found}"
-                    )
-                mixed[name] = torch.lerp(first.float(), after.float(), share).to(after.dtype)
-            save_file(mixed, path, metadata)
-    write_manifest(part, MODEL, {"share": share})
-    part.rename(output)
+    try:
+        if 0 < share < 1:
+            _mix(start, trained, share, part)
+        write_manifest(part, MODEL, {"share": share})
+        part.rename(output)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _mix(start: Path, trained: Path, share: float, folder: Path) -> None:
+    """Interpolate the weights in `folder`, which is a copy of the trained model."""
+    import torch
+    from safetensors.torch import save_file
+
+    with tempfile.TemporaryDirectory() as saved:
+        before = dict(_tensors(resaved(start, Path(saved))))
+    for number, path in _weight_files(folder):
+        mixed = {}
+        tensors, metadata = _read(path)
+        for name, after in tensors.items():
+            if not after.is_floating_point():  # such as position ids
+                mixed[name] = after
+                continue
+            first = before.get((number, name))
+            if first is None or first.shape != after.shape:
+                found = "lacks it" if first is None else f"has the shape {tuple(first.shape)}"
+                raise EncoderError(
+                    f"{trained}: its weights {name} of shape {tuple(after.shape)} cannot be interpolated: {start} "
+                    f"{found}"
+                )
+            mixed[name] = torch.lerp(first.float(), after.float(), share).to(after.dtype)
+        save_file(mixed, path, metadata)
+
+
+def share_of(model: Path) -> float:
+    """Return the share of the trained weights in a model folder that `interpolate` wrote; 1 for any other folder."""
+    try:
+        return float(read_manifest(model, MODEL)[0].get("share", 1))
+    except FolderChangedError:
+        return 1.0
 
 
 def resaved(folder: Path, output: Path) -> Path:
@@ -102,4 +120,5 @@ def _read(path: Path) -> tuple[dict[str, "torch.Tensor"], dict[str, str]]:
     from safetensors import safe_open
 
     with safe_open(str(path), "pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+        names: list[str] = file.keys()
+        return {name: file.get_tensor(name) for name in names}, file.metadata() or {}

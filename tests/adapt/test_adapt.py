@@ -84,25 +84,26 @@ def test_a_killed_call_continues_and_ends_as_one_that_was_not(
         "training.max_steps=30",
         "data.text.batch_size=128",
     ]
-    pipelines, train, judge = (f"clearspan.{name}" for name in ("pipelines", "train", "adapt.judging"))
-    for module, done in ((train, [pipelines]), (judge, [pipelines, pipelines, train])):
+    named = ("pipelines", "train", "adapt.interpolation", "adapt.judging")
+    pipelines, train, mix, judge = (f"clearspan.{name}" for name in named)
+    for module, done in ((train, [pipelines]), (judge, [pipelines, pipelines, train, mix])):
         killed_before(module)
         assert adapt.main(command) == 130 and ran == done
         assert not (output / "model").exists()
     killed_before("")
     assert adapt.main(command) == 0
-    assert ran == [pipelines, pipelines, train, pipelines, judge, pipelines]
+    assert ran == [pipelines, pipelines, train, mix, pipelines, mix, judge, pipelines]
     first = capsys.readouterr().out
     ran.clear()
-    assert adapt.main(command) == 0 and ran == [pipelines, judge, pipelines]
+    assert adapt.main(command) == 0 and ran == [pipelines, mix, judge, pipelines]
     second = capsys.readouterr().out
-    assert second.splitlines()[-1] == first.splitlines()[-1] and second.count("# finished") == 4
+    assert second.splitlines()[-1] == first.splitlines()[-1] and second.count("# finished") == 5
 
     found = json.loads((output / STATE).read_text())
     assert found["task"] == "crops" and found["mrr"]["trained"] > found["mrr"]["given"] + 5
     assert (found["num_texts"], found["num_collection"]) == (700, 700) and "among 700 texts" in found["sentence"]
     assert found["mrr"].keys() == {"BM25", "given", "given + BM25", "trained", "trained + BM25"}
-    word, source = found["verdict"], output / "run/model" if found["verdict"] == "better" else given
+    word, source = found["verdict"], output / "interpolated/model" if found["verdict"] == "better" else given
     taken, delivered = load_model(source), load_model(output / "model")
     assert (taken.encode(["a wing in a slipstream"]) == delivered.encode(["a wing in a slipstream"])).all()
     assert (output / "report.html").is_file()
@@ -115,11 +116,12 @@ def test_a_killed_call_continues_and_ends_as_one_that_was_not(
 
     verdict = [line for line in first.splitlines() if line.startswith(f"{word}: ")]
     for damaged, ends in (
-        ("model", [pipelines, judge, pipelines]),
-        ("run/model", [pipelines, train, judge, pipelines]),
-        ("verdict.json", [pipelines, judge, pipelines]),
-        ("vectors", [pipelines, judge, pipelines]),
-        ("search.json", [pipelines, judge, pipelines]),
+        ("model", [pipelines, mix, judge, pipelines]),
+        ("run/model", [pipelines, train, mix, judge, pipelines]),
+        ("interpolated/model", [pipelines, mix, judge, pipelines]),
+        ("verdict.json", [pipelines, mix, judge, pipelines]),
+        ("vectors", [pipelines, mix, judge, pipelines]),
+        ("search.json", [pipelines, mix, judge, pipelines]),
     ):
         path = output / damaged
         file = path if path.is_file() else next(path.rglob("*.tar" if damaged == "vectors" else "*.safetensors"))
@@ -133,6 +135,7 @@ def test_a_killed_call_continues_and_ends_as_one_that_was_not(
         assert file.read_bytes() == content, damaged
         assert damaged == "search.json" or damaged in printed
     assert (output / "model.damaged").is_dir() and (output / "run/model.damaged").is_dir()
+    assert (output / "interpolated/model.damaged").is_dir()
     ran.clear()
     assert adapt.main([*command, "training.seed=5"]) == 2 and not ran
     assert "its step train was made by another command; name another folder" in capsys.readouterr().err
@@ -170,10 +173,13 @@ def titled_csv(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("more", "names"),
     [
-        ([], ["tokenizer", "texts", "start", "mine", "train", "judge", "embed"]),
-        (["--model", "static:{model}"], ["texts", "start", "mine", "train", "judge", "embed"]),
-        (["--model", "{model}"], ["texts", "mine", "train", "judge", "embed"]),
-        (["--model", "{model}", "--queries", "{questions}"], ["questions", "texts", "mine", "train", "judge", "embed"]),
+        ([], ["tokenizer", "texts", "start", "mine", "train", "interpolate", "judge", "embed"]),
+        (["--model", "static:{model}"], ["texts", "start", "mine", "train", "interpolate", "judge", "embed"]),
+        (["--model", "{model}"], ["texts", "mine", "train", "interpolate", "judge", "embed"]),
+        (
+            ["--model", "{model}", "--queries", "{questions}"],
+            ["questions", "texts", "mine", "train", "interpolate", "judge", "embed"],
+        ),
     ],
 )
 def test_titles_are_recognized_and_a_model_is_made_where_none_is_given(
@@ -241,7 +247,7 @@ def test_one_precision_of_embedding_is_given_to_all_that_embed_by_the_transforme
     model.mkdir()
     (model / "config.json").write_text("{}")
     line = ["--input", str(titled), "--output", str(tmp_path / "out"), "--dry-run", "--model", form.format(model=model)]
-    embedding = ["judge"] if form.startswith("static:") else ["mine", "judge", "embed"]
+    embedding = ["judge"] if form.startswith("static:") else ["mine", "interpolate", "judge", "embed"]
 
     def given(*more: str) -> dict[str, str]:
         assert adapt.main([*line, *more]) == 0

@@ -13,7 +13,7 @@ from clearspan.common.checksummed_folder import write_manifest
 @pytest.fixture
 def options(tmp_path: Path) -> Any:
     """The folders of an adapted model, each of which is whole."""
-    folders = {"base": tmp_path / "start", "trained": tmp_path / "run" / "model"}
+    folders = {"base": tmp_path / "start", "exported": tmp_path / "run" / "model"}
     for folder in folders.values():
         folder.mkdir(parents=True)
         (folder / "model.safetensors").write_text("weights")
@@ -28,7 +28,7 @@ def stage(name: str) -> Any:
 
 @pytest.mark.guarantee("finished-work-checked")
 @pytest.mark.parametrize("change", ["weights", "added", "missing"])
-@pytest.mark.parametrize(("name", "other", "attribute"), [("start", "train", "base"), ("train", "start", "trained")])
+@pytest.mark.parametrize(("name", "other", "attribute"), [("start", "train", "base"), ("train", "start", "exported")])
 def test_a_damaged_model_is_named_by_the_step_that_made_it_and_only_a_start_is_moved(
     name: str, other: str, attribute: str, change: str, options: Any
 ) -> None:
@@ -48,6 +48,6 @@ def test_a_damaged_model_is_named_by_the_step_that_made_it_and_only_a_start_is_m
 @pytest.mark.guarantee("finished-work-checked")
 @pytest.mark.parametrize("name", ["start", "train"])
 def test_a_model_that_is_gone_is_missing_and_nothing_is_moved(name: str, options: Any, tmp_path: Path) -> None:
-    folder: Path = options.base if name == "start" else options.trained
+    folder: Path = options.base if name == "start" else options.exported
     folder.rename(tmp_path / "elsewhere")
     assert damage(stage(name), options) == f"{folder / 'manifest.json'}: missing"

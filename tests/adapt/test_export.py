@@ -23,7 +23,7 @@ from tests.pipelines.test_ownership import files_of
 
 @pytest.fixture
 def options(tmp_path: Path) -> Adapt:
-    for name, folder in (("owl", tmp_path / "owl"), ("trained", tmp_path / "out/run/model")):
+    for name, folder in (("owl", tmp_path / "owl"), ("trained", tmp_path / "out/interpolated/model")):
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(name)
     return Adapt(inputs=("texts.csv",), output=tmp_path / "out", model=str(tmp_path / "owl"))
@@ -131,7 +131,11 @@ def test_a_model_is_copied_once_and_what_is_recorded_of_it_is_saved(
     export.export(decision, record, options)
     after = (out / "model/config.json").stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert capsys.readouterr().out == "" and {path.name for path in out.iterdir()} == {"adapt.json", "model", "run"}
+    assert capsys.readouterr().out == "" and {path.name for path in out.iterdir()} == {
+        "adapt.json",
+        "model",
+        "interpolated",
+    }
 
 
 @pytest.mark.guarantee("adapted-folder-searches")
@@ -215,7 +219,12 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
         "titles": ("title", "body"),
     }
     given: Any = SimpleNamespace(
-        output=out, trained=options.trained, untrained=options.untrained, chunk_tokens=None, **values
+        output=out,
+        trained=options.trained,
+        exported=options.exported,
+        untrained=options.untrained,
+        chunk_tokens=None,
+        **values,
     )
     result = export.finish(decision, record, given)
     settings = load_checksummed((out / "search.json").read_bytes())
@@ -236,7 +245,7 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
     remark = "The texts to search were brought up to date: model and verdict are of the 5,237 texts before that."
     told = origin.format(owl=owl)
     shown = ("shown", decision.verdict, {"an owl": "An owl."})
-    named = {"metrics": options.trained.parent / "metrics.jsonl", "steps": {"embed": "embed"}, "remark": remark}
+    named = {"metrics": options.exported.parent / "metrics.jsonl", "steps": {"embed": "embed"}, "remark": remark}
     assert written == [((out, shown, decision.other), {**named, "origin": told})]
     sides = (result.prompts.query, result.prompts.document)
     assert (result.folder, result.origin, sides, result.report) == (out, told, ("find: ", "passage: "), out / "r.html")

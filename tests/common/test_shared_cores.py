@@ -1,4 +1,4 @@
-"""OpenMP threads that wait sleep in the commands and their children, unless the user has chosen otherwise."""
+"""OpenMP threads that wait sleep in commands, their children and the library, unless the user chose otherwise."""
 
 import importlib.util
 import subprocess
@@ -12,6 +12,7 @@ from tests.processes import environment
 
 STARTS = {
     "a command": "run(Work('a', lambda: load() or 0))",
+    "the library": "import clearspan; clearspan.load_model; load()",
     "a child of a command": "run(Work('a', lambda: subprocess.run([sys.executable, '-c', LOAD]).returncode))",
 }
 
@@ -43,5 +44,6 @@ def test_threads_that_wait_sleep_at_once(start: str) -> None:
     assert spins(start) == "0"
 
 
-def test_a_users_own_policy_stays() -> None:
-    assert int(spins(STARTS["a command"], OMP_WAIT_POLICY="ACTIVE")) > 0
+@pytest.mark.parametrize("start", ["a command", "the library"])
+def test_a_users_own_policy_stays(start: str) -> None:
+    assert int(spins(STARTS[start], OMP_WAIT_POLICY="ACTIVE")) > 0
