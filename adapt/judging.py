@@ -79,10 +79,10 @@ class Judging(Command):
         named = [each.partition("=") for each in self.untrained]
         about = {UNTRAINED: "a static encoder before training"}
         untrained = [Candidate(name, path, about.get(name, f"{name}, the base model")) for name, _, path in named]
-        about, share = "trained on these texts", share_of(self.trained)
-        if share != 1:
-            about += f", with {share:g} of the trained weights and {1 - share:g} of those before training"
-        return [Candidate(TRAINED, str(self.trained), about, is_trained=True), *untrained]
+        share = share_of(self.trained)
+        rest = f", with {share:g} of the trained weights and {1 - share:g} of those before training"
+        trained = f"trained on these texts{rest if share != 1 else ''}"
+        return [Candidate(TRAINED, str(self.trained), trained, is_trained=True), *untrained]
 
     def run(self) -> Result:
         """Rank the systems and write the verdicts to the file `output`.

@@ -26,14 +26,13 @@ from clearspan.eval.data.heldout_data import HeldOutTexts
 from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.train.run_folder import MODEL, check_model
 
-pytestmark = pytest.mark.guarantee("verdict-among-all")
-
 
 def collection(queries: list[str], documents: list[str], relevant: list[int]) -> RetrievalSet:
     ones = [np.array([1], np.int64)] * len(queries)
     return RetrievalSet(documents, queries, [np.array([number], np.int64) for number in relevant], ones)
 
 
+@pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.parametrize(
     ("gains", "share"),
     [
@@ -53,6 +52,7 @@ def test_of_the_shares_within_one_standard_error_of_the_best_the_nearest_to_a_ha
     assert nearest_to_half(0.3 + np.array(gains)[:, None] + noise) == share
 
 
+@pytest.mark.guarantee("verdict-among-all")
 def test_the_error_is_that_of_the_differences_of_the_same_queries() -> None:
     """Queries differ a thousand times as much as shares do; all shares find the same ones."""
     queries = np.random.default_rng(0).uniform(0, 1, 400)
@@ -63,6 +63,7 @@ def test_the_error_is_that_of_the_differences_of_the_same_queries() -> None:
     assert nearest_to_half(ranks) == 0.5
 
 
+@pytest.mark.guarantee("verdict-among-all")
 def test_a_sample_holds_the_relevant_documents_and_is_the_same_each_time() -> None:
     documents = [f"text {number}" for number in range(5000)]
     relevant = [*range(0, 5000, 5)]
@@ -105,6 +106,7 @@ def written(options: Interpolation) -> tuple[float, np.ndarray]:
     return read_manifest(model, MODEL)[0]["share"], load_file(model / "model.safetensors")["embedding.weight"]
 
 
+@pytest.mark.guarantee("verdict-among-all")
 def test_the_dev_half_chooses_and_the_model_has_the_share(options: Interpolation) -> None:
     line = write_model(options)
     chosen = Shares.read(options.output)
@@ -118,6 +120,7 @@ def test_the_dev_half_chooses_and_the_model_has_the_share(options: Interpolation
     assert (chosen.num_queries, chosen.num_texts) == (10, 10)
 
 
+@pytest.mark.guarantee("verdict-among-all")
 def test_a_training_that_harms_is_not_kept(options: Interpolation) -> None:
     harmed = replace(options, start=options.trained, trained=options.start)
     write_model(harmed)
@@ -125,12 +128,14 @@ def test_a_training_that_harms_is_not_kept(options: Interpolation) -> None:
     assert share < 1 and Shares.read(options.output).mrr["0"] == 100
 
 
+@pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_a_given_share_is_taken(options: Interpolation, share: float) -> None:
     assert write_model(replace(options, share=share)) == ""
     assert written(options)[0] == share and Shares.read(options.output) == Shares(share)
 
 
+@pytest.mark.guarantee("verdict-among-all")
 def test_what_is_there_is_kept_and_what_has_changed_is_made_again(
     options: Interpolation, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +152,7 @@ def test_what_is_there_is_kept_and_what_has_changed_is_made_again(
     assert write_model(replace(options, share=0.25)) == "" and written(options)[0] == 0.25
 
 
+@pytest.mark.guarantee("verdict-among-all")
 def test_everything_that_the_choice_depends_on_is_in_the_fingerprint(options: Interpolation) -> None:
     known = {fingerprint(options)}
     for change in (
