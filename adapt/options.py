@@ -56,7 +56,7 @@ class Adapt(Options):
     """Recipe with a dataset `text`, by name or as a YAML file (default: chosen by the texts)."""
     share: Annotated[float | None, Flag("F"), Ge(0), Le(1)] = None
     """Share of the trained weights in the model that is judged and searched with, the rest being those before training;
-    1: the trained model itself (default: near 1/2, by held-out texts).
+    1: the trained model itself (default: 1/2, or less if held-out texts need less; 1 for a static encoder).
     """
     queries: Annotated[Path | None, Flag("FILE")] = None
     """File of your own questions, to judge by: csv, tsv or jsonl with the field query, and text (the relevant
@@ -214,8 +214,11 @@ class Adapt(Options):
 
     @property
     def interpolates(self) -> bool:
-        """Return whether the trained model that is judged has a part of the weights before training."""
-        return self.share != 1
+        """Return whether the trained model that is judged has a part of the weights before training.
+
+        A static encoder has none unless `share` says so: made from the texts alone, it knew nothing before training.
+        """
+        return self.share != 1 and (self.share is not None or not self.trains_static)
 
     @property
     def trained(self) -> Path:

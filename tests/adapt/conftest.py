@@ -79,7 +79,7 @@ def line(tmp_path: Path, still: Path, ran: Ran, capsys: pytest.CaptureFixture[st
     """The command line of a finished folder, without --input: its verdict is of 1,000 owls, by a made-up contest."""
     output = tmp_path / "adapted"
     options = Adapt(inputs=(str(owls(tmp_path / "owls.jsonl", range(NUM_TEXTS))),), output=output)
-    for name in ("start", "run/model", "interpolated/model"):
+    for name in ("start", "run/model"):
         shutil.copytree(still, output / name)
     write_verdict(output, verdict("untrained static"))
     done = {stage.name: str(stage) for stage in planned(options)}

@@ -85,7 +85,7 @@ def test_a_step_that_another_command_finished_is_refused(
     ("done", "refused"),
     [
         ({}, ""),
-        ({"tokenizer": "vocabulary", "texts": "pairs", "embed": "embed interpolated/model"}, ""),
+        ({"tokenizer": "vocabulary", "texts": "pairs", "embed": "embed run/model"}, ""),
         ({"tokenizer": "vocabulary --size=9", "texts": "pairs"}, "tokenizer"),
         ({"tokenizer": "vocabulary", "texts": "pairs --dedup"}, "texts"),
         ({"train": "lora"}, ""),  # its command is not known yet

@@ -94,9 +94,7 @@ def recomputed(folder: Path, verdict: dict[str, Any]) -> dict[str, float]:
         name, weight = system["name"], system["weight"]
         scores = words
         if name != "BM25":
-            model = load_model(
-                {"trained": folder / "interpolated/model"}.get(name.removesuffix(" + BM25"), folder / "start")
-            )
+            model = load_model({"trained": folder / "run/model"}.get(name.removesuffix(" + BM25"), folder / "start"))
             near = unit(model.encode_query(asked)) @ unit(model.encode_document(texts)).T
             scores = near if weight is None else weight * scaled(near) + (1 - weight) * scaled(words)
         ranks = [

@@ -1,0 +1,189 @@
+"""Shares of the trained weights, measured on titles and on questions: what training brings, and what it costs.
+
+    python -m benchmarks.shares --work DIR --collections DIR --model all-MiniLM-L6-v2 [--names perl,foldoc] [--seeds 3]
+
+    NAME.csv ──> clearspan adapt ──> the trained model ──> weights before it + share x (trained weights - those) ─┐
+    its training again, with other seeds ────────────────────────────────────────────────────────────────────────┤
+    held-out titles among the texts; NAME*.questions.csv among the titles with their texts ──────────────────────┴─> MRR
+
+`benchmarks.titled_texts` makes the collections. Texts are ranked for titles without their titles, as in the verdict of
+`clearspan adapt`, and for questions with them, as in a search. With BM25, the weight is chosen by the other half: by
+the titles that pick checkpoints, or by the other half of the questions. Differences are from share 0, the model before
+training, with the 95 % interval of a bootstrap over queries; a figure is the mean over the seeds. The work folder keeps
+every run: the same command goes on after it was stopped.
+"""
+
+import argparse
+import csv
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.commands import run_module
+from benchmarks.report import columns, command, finish, machine, option
+from clearspan.common.compute import AUTO, resolve
+from clearspan.eval.data import heldout_data
+from clearspan.eval.data.heldout_folders import held_out_part
+from clearspan.eval.models.lexical import Lexical
+from clearspan.eval.models.load import load_encoder
+from clearspan.eval.models.prompted import Prompted
+from clearspan.eval.scores import Examples, difference, figure, interval
+from clearspan.retrieval.comparison import SystemComparison
+from clearspan.retrieval.hybrid import CombinedVectors
+from clearspan.retrieval.retrieval_set import RetrievalSet
+from clearspan.train.interpolate import interpolate
+
+NAMES = "perl,foldoc,symptoms,python"
+FIRST = 42
+"""Seed of the recipes, with which `clearspan adapt` trains."""
+MAX_TITLES = 500
+"""Most held-out titles of a half."""
+TITLES = "titles"
+csv.field_size_limit(1 << 30)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A collection, and the runs of `clearspan adapt` on it, in a folder of its own."""
+
+    name: str
+    work: Path
+    collections: Path
+    model: Path
+
+    def folder(self, seed: int) -> Path:
+        return self.work / f"{self.name}-{seed}"
+
+    def trained(self, seed: int) -> Path:
+        """Return the model that is trained with a seed; train it if the work folder does not have it."""
+        model = self.folder(seed) / "run" / "model"
+        if model.is_dir():
+            return model
+        if seed == FIRST:
+            line = [f"--input={self.collections / self.name}.csv", "--fields=title,text", f"--model={self.model}"]
+            run_module("clearspan.adapt", [*line, f"--output={self.folder(seed)}", "--quiet"], quiet=True)
+        else:
+            steps = json.loads((self.folder(FIRST) / "adapt.json").read_text("utf-8"))["steps"]
+            line = [word for word in shlex.split(steps["train"])[3:] if not word.startswith("output=")]
+            line += [f"output={self.folder(seed) / 'run'}", f"training.seed={seed}"]
+            run_module("clearspan.train", line, quiet=True)
+        return model
+
+    def with_share(self, seed: int, share: float) -> Path:
+        """Return the model with a share of the weights that were trained with a seed."""
+        if share == 0:
+            return self.model
+        trained, model = self.trained(seed), self.folder(seed) / "shares" / f"{share:g}"
+        if share == 1:
+            return trained
+        if not model.is_dir():
+            model.parent.mkdir(exist_ok=True)
+            interpolate(self.model, trained, share, model)
+        return model
+
+    def comparisons(self) -> Iterator[tuple[str, SystemComparison]]:
+        """Yield (kind of queries, comparison): the held-out titles, and each file of questions."""
+        held = heldout_data.read(held_out_part(self.folder(FIRST) / "texts"))
+        halves = (held.collection, held.required_dev())
+        test, dev = (half.select(range(min(MAX_TITLES, len(half.queries)))) for half in halves)
+        yield TITLES, SystemComparison.of_halves(test, dev)
+        rows = _rows(self.collections / f"{self.name}.csv")
+        places = {row["id"]: place for place, row in enumerate(rows)}
+        documents = [f"{row['title']} {row['text']}" for row in rows]
+        for path in sorted(self.collections.glob(f"{self.name}*.questions.csv")):
+            asked = [row for row in _rows(path) if row["id"] in places]
+            relevant = [np.array([places[row["id"]]], np.int64) for row in asked]
+            grades = [np.ones(1, np.int64)] * len(asked)
+            texts = RetrievalSet(documents, [row["query"] for row in asked], relevant, grades)
+            yield path.name.removesuffix(".questions.csv"), SystemComparison.of_questions(texts)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    shares = sorted({0.0, *(float(share) for share in arguments.shares.split(","))})
+    seeds = range(FIRST, FIRST + arguments.seeds)
+    found: dict[str, Any] = {}
+    for name in arguments.names.split(","):
+        study = Study(name, arguments.work, arguments.collections, arguments.model)
+        study.trained(FIRST)
+        for kind, comparison in study.comparisons():
+            texts = comparison.collection
+            by_words = Lexical("bm25:english").ranking(texts.queries, texts.documents)
+            words = comparison.uncombined("BM25", "", False, by_words).reciprocal
+            ranks: dict[tuple[float, str], list[NDArray[np.float64]]] = {}
+            for share in shares:
+                for seed in seeds if share else [FIRST]:
+                    encoder = load_encoder(str(study.with_share(seed, share)), precision=resolve(AUTO, AUTO).precision)
+                    similarity = Prompted.of(encoder, (), arguments.work / "cache", None, progress=True)
+                    vectors = similarity.ranking(texts.queries, texts.documents)
+                    both = comparison.combined("", "", True, CombinedVectors.of(vectors, by_words))
+                    alone = comparison.uncombined("", "", True, vectors)
+                    ranks.setdefault((share, "alone"), []).append(alone.reciprocal)
+                    ranks.setdefault((share, "with BM25"), []).append(both.reciprocal)
+            found[f"{name}: {kind}"] = {
+                "texts": len(texts.documents),
+                "queries": len(words),
+                "BM25": _described(words),
+                "shares": {f"{share:g}": _figures(share, ranks) for share in shares},
+            }
+    return {"machine": machine(), "model": arguments.model.name, "seeds": arguments.seeds, "found": found}
+
+
+def _figures(share: float, ranks: dict[tuple[float, str], list[NDArray[np.float64]]]) -> dict[str, Any]:
+    """Return the MRR of a share, alone and with BM25, and the differences from share 0."""
+    figures = {}
+    for system in ("alone", "with BM25"):
+        mine, base = (np.mean(ranks[each, system], axis=0) for each in (share, 0.0))
+        change = difference(Examples.of("mean", base), Examples.of("mean", mine))
+        figures[system] = {**_described(mine), "change": change.value, "from": change.low, "to": change.high}
+    return figures
+
+
+def _described(reciprocal: NDArray[np.float64]) -> dict[str, float]:
+    examples = Examples.of("mean", reciprocal)
+    low, high = interval(examples)
+    return {"mrr": figure(examples), "low": low, "high": high}
+
+
+def table(result: dict[str, Any]) -> str:
+    """Return a table for each kind of queries: a row for each share."""
+    parts = []
+    for kind, each in result["found"].items():
+        rows = [("BM25", "", in_words(each["BM25"]))]
+        for share, systems in each["shares"].items():
+            rows.append((f"share {share}", *(in_words(systems[name]) for name in ("alone", "with BM25"))))
+        heading = f"{kind}, {each['queries']} among {each['texts']:,}"
+        parts.append(columns([heading, "alone", "with BM25"], rows))
+    return "\n\n".join(parts)
+
+
+def in_words(system: dict[str, float]) -> str:
+    """Return a system's figure as text, with the difference from share 0 if there is one."""
+    if not system.get("change"):
+        return f"{system['mrr']:.1f}"
+    return f"{system['mrr']:.1f}, {system['change']:+.1f} [{system['from']:+.1f}, {system['to']:+.1f}]"
+
+
+def main() -> None:
+    parser = command(__doc__, "shares")
+    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder of all results")
+    parser.add_argument("--collections", type=Path, required=True, metavar="DIR", help="NAME.csv, NAME*.questions.csv")
+    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="sentence-transformers folder")
+    parser.add_argument("--names", default=NAMES, metavar="LIST", help=f"collections (default: {NAMES})")
+    parser.add_argument("--shares", default="0.25,0.5,0.75,1", metavar="LIST", help="shares of the trained weights")
+    option(parser, "seeds", 1, "trainings of each collection")
+    finish(parser, measure, table)
+
+
+if __name__ == "__main__":
+    main()
