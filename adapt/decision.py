@@ -58,6 +58,6 @@ def decide(verdicts: Verdicts) -> Decision:
 def figures_of(verdict: Verdict) -> dict[str, Any]:
     """Return the results of a verdict for adapt.json: name of a field, such as `winner` or `difference` -> value."""
     names = ("task", "winner", "best_trained", "best_untrained", "difference", "low", "high", "sentence", "notes")
-    counts = ("num_queries", "num_texts", "num_collection")
+    counts = ("num_queries", "num_texts", "num_collection", "k1", "b", "num_dev")
     figures = {name: getattr(verdict, name) for name in (*names, *counts)}
     return {**figures, "mrr": {system.name: system.mrr for system in verdict.systems}}

@@ -162,6 +162,8 @@ def finish(decision: Decision, record: AdaptRecord, options: Adapt) -> AdaptResu
         model=str(folder / MODEL),
         weight=decision.weight,
         stemmer=options.bm25_stemmer,
+        k1=decision.verdict.k1,
+        b=decision.verdict.b,
         prompt_name=prompt_name,
         id_field=options.id_field,
     )

@@ -4,7 +4,8 @@
 
 The file is checksummed, and holds a fingerprint of everything on which the verdicts depend. If the file exists and has
 the fingerprint of the current inputs, the verdicts are not computed again. Embeddings that mining or an earlier call
-has computed come from the cache.
+has computed come from the cache. A verdict of an earlier version stays, too, with the k1 and b that it had: its folder
+is searched as it was.
 """
 
 import dataclasses
@@ -36,13 +37,15 @@ from clearspan.common.terminal import notice
 from clearspan.eval.verdict import TRAINED, Candidate, Verdict, judge
 from clearspan.pipelines.text.chunks import Chunker
 from clearspan.retrieval.ranks import Chunks
-from clearspan.retrieval.stemming import STEMMERS
+from clearspan.retrieval.stemming import STEMMERS, versions_of
 from clearspan.shards.held_out import folder_of as held_out_folder
 from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.train.interpolate import share_of
 
-VERSION = 2
+VERSION = 3
 """Version of how a verdict is reached, increased whenever that changes."""
+EARLIER = 2
+"""The version of verdicts whose k1 and b were not chosen, and whose fingerprints had no versions of a stemmer."""
 BLOCK_TEXTS = 8192
 """Number of documents that are cut into chunks at a time."""
 
@@ -125,7 +128,7 @@ def write_verdicts(options: Judging) -> None:
     inputs = fingerprint(options)
     if options.output.is_file():
         try:
-            if load_checksummed(options.output.read_bytes())["inputs"] == inputs:
+            if load_checksummed(options.output.read_bytes())["inputs"] in (inputs, fingerprint(options, EARLIER)):
                 return
         except (ValueError, KeyError) as error:
             notice(f"{options.output}: damaged ({error}): the verdict is computed again")
@@ -177,16 +180,25 @@ def chunks_of(chunk_tokens: int, model: Encoder, prompt: str, documents: Sequenc
     return Chunks(texts, starts)
 
 
-def fingerprint(options: Judging) -> str:
-    """Return a hash of everything that the verdicts depend on: models, dataset, questions and options."""
+def fingerprint(options: Judging, of_version: int | None = None) -> str:
+    """Return a hash of everything that the verdicts depend on: models, dataset, questions and options.
+
+    The language of the texts was identified before, and the options name it, so what identifies it has no part here.
+
+    Args:
+        of_version: the version of how a verdict is reached: EARLIER, or None for this version.
+    """
+    of_version = VERSION if of_version is None else of_version
     models = [(each.name, model_sha256(Path(each.model))) for each in options.candidates]
-    models += [("stemmer", options.stemmer)] if options.stemmer else []
+    if options.stemmer:
+        stemmer = {"stemmer": options.stemmer} if of_version == EARLIER else versions_of(options.stemmer)
+        models += [(name, str(value)) for name, value in stemmer.items()]
     models += [("chunks", str(options.chunk_tokens))] if options.chunk_tokens else []
     folders = (str(options.data), held_out_folder(str(options.data)))
     parts = [sha256(Path(folder, MANIFEST)) for folder in folders]
     queries = options.queries and sha256(options.queries)
     how = {"prompts": options.prompt_name, "precision": options.precision}
-    return digest(version=VERSION, words=words.VERSION, models=models, data=parts, queries=queries, **how)
+    return digest(version=of_version, words=words.VERSION, models=models, data=parts, queries=queries, **how)
 
 
 main = Judging.main

@@ -17,16 +17,19 @@ from clearspan.eval.report.figures import Bars, ScoreBar, text_bars
 from clearspan.eval.report.html import Section, write_report
 from clearspan.eval.report.outcome import cut
 from clearspan.eval.verdict import QUERIES, Example, System, Verdict
+from clearspan.retrieval.scoring import K1, B
 from clearspan.train.curves import NEVER_BETTER, learning_curves, never_better
 
 REPORT = "report.html"
 HEADINGS = {"titles": "Held-out titles", "crops": "Crops of held-out texts", "questions": "Your questions"}
+DEV = {"titles": "other held-out title", "crops": "other held-out text", "questions": "question"}
+"""Task -> noun for one of the queries that choose k1 and b."""
 _TITLE = "Which search finds your texts"
 _COMPARED = "All of these rank the same texts for the same queries."
 MEASURE = "MRR: the mean of 1 / rank of the relevant document, in %: 100 if always first, 50 if always second."
 _FIGURES = (
-    "In brackets: the 95 % interval, by bootstrap over the queries. The weight of a model with BM25 was chosen on "
-    "other queries."
+    "In brackets: the 95 % interval, by bootstrap over the queries. The weight of a model with BM25, and BM25's k1 and "
+    "b, were chosen on other queries."
 )
 _CURVE = "The dev score is MRR on the half of the held-out texts that picks the checkpoint; step 0 is before training."
 _EXAMPLES = "Queries that the two compared systems answer differently: one that the trained one wins, one it loses."
@@ -59,10 +62,10 @@ def write(
     curves = learning_curves({"trained": metrics}) if metrics else []
     failed = [f"In training {NEVER_BETTER}."] if metrics and never_better(metrics) else []
     notes = [*([remark] if remark else []), *verdict.notes, *failed]
-    text = "\n\n".join([*gains(verdict), MEASURE, *notes])
+    text = "\n\n".join([*gains(verdict), scoring(verdict), MEASURE, *notes])
     sections = [Section("Outcome", text, figures=[bars(verdict), *curves])]
     if other:
-        text = "\n\n".join([other.sentence, *gains(other), *other.notes])
+        text = "\n\n".join([other.sentence, *gains(other), scoring(other), *other.notes])
         sections.append(Section(HEADINGS[other.task], text, figures=[bars(other)]))
     if tables := examples(verdict):
         sections.append(Section("Examples", _EXAMPLES, tables))
@@ -97,7 +100,8 @@ def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> l
         rows = [f"{system.name} {system.mrr:.2f} [{system.low:.1f}, {system.high:.1f}]" for system in shown.systems]
         word = "undecided" if shown.is_undecided else shown.word
         measure = [MEASURE] if shown is verdict else []
-        text += [f"{word}: {shown.sentence}", figure.unit, *(drawn or rows), *measure, *gains(shown), *shown.notes]
+        text += [f"{word}: {shown.sentence}", figure.unit, *(drawn or rows), *measure, *gains(shown)]
+        text += [scoring(shown), *shown.notes]
     return [terminal.printable(line) for line in text]
 
 
@@ -106,6 +110,17 @@ def gains(verdict: Verdict) -> list[str]:
     names = dict.fromkeys((verdict.winner, verdict.best_trained, verdict.best_untrained))
     found = [f"{name} {gain}" for name in names if (gain := verdict.system(name).gain)]
     return [f"More than BM25 alone, in MRR: {', '.join(found)}."] if found else []
+
+
+def scoring(verdict: Verdict) -> str:
+    """Return a line that says which k1 and b BM25 has in a search, and what chose them."""
+    of_bm25 = f"BM25 has k1 {verdict.k1:g} and b {verdict.b:g}"
+    if not verdict.num_dev:
+        return f"{of_bm25}."
+    is_default = (verdict.k1, verdict.b) == (K1, B)
+    why = "the defaults: no other pair is surely better" if is_default else "the best pair"
+    crossed = ", each half scored by what the other half chose" if verdict.task == "questions" else ""
+    return f"{of_bm25}, {why} for {counted(verdict.num_dev, DEV[verdict.task])}{crossed}."
 
 
 def bars(verdict: Verdict) -> Bars:

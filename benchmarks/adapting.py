@@ -45,9 +45,7 @@ from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.request import EvalOptions
 from clearspan.eval.scores import Difference, Examples, difference, figure, interval
-from clearspan.retrieval.comparison import WITH_BM25, RankedSystem, SystemComparison
-from clearspan.retrieval.hybrid import CombinedVectors
-from clearspan.retrieval.products import Vectors
+from clearspan.retrieval.comparison import WITH_BM25, Chosen, RankedSystem, SystemComparison, Words, combined_vectors
 from clearspan.retrieval.retrieval_set import RetrievalSet
 
 WAYS = {"texts": "", "static": "static:{}", "model": "{}"}
@@ -113,7 +111,7 @@ class Study:
             yield len(texts.documents), replace(part, collection=texts)
 
     def results(
-        self, name: str, model: Path, comparison: SystemComparison, by_words: tuple[Vectors, Vectors]
+        self, name: str, model: Path, comparison: SystemComparison, by_words: Chosen[Words]
     ) -> list[RankedSystem]:
         """Return what a model finds, alone and with BM25."""
         texts = comparison.collection
@@ -122,7 +120,7 @@ class Study:
         vectors = similarity.ranking(texts.queries, texts.documents)
         return [
             comparison.uncombined(name, "", True, vectors),
-            comparison.combined(name, "", True, CombinedVectors.of(vectors, by_words)),
+            comparison.combined(name, "", True, combined_vectors(vectors, by_words)),
         ]
 
     def judged(self, name: str, model: str, data: Path, weight: float | None = None) -> dict[str, Examples]:
@@ -187,8 +185,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         trained = {f"{way}, seed {seed}": study.train(way, seed) for seed in seeds}
         for size, comparison in study.comparisons(way, sizes):
             texts = comparison.collection
-            by_words = Lexical("bm25").ranking(texts.queries, texts.documents)
-            untrained = [comparison.uncombined(BM25, "", False, by_words)]
+            counts = Lexical("bm25").counts(texts.documents)
+            by_words = comparison.words(counts, comparison.choose_scoring(counts))
+            untrained = [comparison.lexical(BM25, "", by_words)]
             for name, model in study.untrained(way).items():
                 untrained += study.results(name, model, comparison, by_words)
             runs = [study.results(name, model, comparison, by_words) for name, model in trained.items()]

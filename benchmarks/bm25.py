@@ -23,6 +23,7 @@ from clearspan.eval.scores import Examples, difference
 from clearspan.eval.tasks import retrieval
 from clearspan.retrieval.bm25 import BM25
 from clearspan.retrieval.retrieval_set import RetrievalSet
+from clearspan.retrieval.scoring import Scoring
 from clearspan.retrieval.stemming import Words
 
 Split = Callable[[str], list[str]]
@@ -37,6 +38,7 @@ SETTINGS: dict[str, tuple[str, float, float]] = {
     "stems, k1 1.2": ("stems", 1.2, 0.75),
     "stems, k1 0.9, b 0.4": ("stems", 0.9, 0.4),
     "stems, k1 0.6": ("stems", 0.6, 0.75),
+    "stems, k1 1.5, b 0.9": ("stems", 1.5, 0.9),
     "stems without stop words, k1 1.2": ("stop", 1.2, 0.75),
     "stems and 4-grams, k1 1.2": ("grams", 1.2, 0.75),
 }
@@ -79,7 +81,7 @@ WORDS: dict[str, Any] = {
 def ours(documents: Sequence[str], queries: Sequence[str], setting: str) -> tuple[Any, Any]:
     """Return the vectors of the queries and of the documents, whose products are the scores."""
     words, k1, b = SETTINGS[setting]
-    index = BM25.of(documents, WORDS[words], k1=k1, b=b).astype(np.float32)
+    index = BM25.of(documents, Scoring(WORDS[words], k1, b)).astype(np.float32)
     return index.scores(queries, np.float32), index
 
 

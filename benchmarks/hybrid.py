@@ -75,7 +75,8 @@ def exact(vectors: Path, model: Path, queries: list[str]) -> list[np.ndarray]:
     batches = [(decoded(batch), batch.column("text").to_pylist()) for batch in Dataset(str(vectors))]
     encoder = load_folder(model)
     dense = encoder.similarity(encoder.encode(queries), np.concatenate([rows for rows, _ in batches]))
-    index = BM25.of((text for _, texts in batches for text in texts), dtype="float32")
+    scoring = clearspan.open_collection(vectors, model).scoring
+    index = BM25.of((text for _, texts in batches for text in texts), scoring, "float32")
     words = index.scores(queries).array()
     total = np.zeros(dense.shape)
     for scores, weight in ((dense, HYBRID_WEIGHT), (words, 1 - HYBRID_WEIGHT)):

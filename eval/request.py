@@ -11,14 +11,15 @@ from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.model_forms import HYBRID, model_value_error
-from clearspan.common.options import Flag, Json, Options, Quiet, checking
+from clearspan.common.options import Flag, Json, Quiet, checking
 from clearspan.eval.files import existing_folder
 from clearspan.eval.models.hybrid import hybrid_folder
-from clearspan.eval.models.lexical import BASELINES, unknown_stemmer
+from clearspan.eval.models.lexical import BASELINES, is_bm25, unknown_stemmer
 from clearspan.eval.models.load import default_name
 from clearspan.eval.results import EXAMPLES, RESULTS
 from clearspan.eval.tasks.registry import family
 from clearspan.eval.tasks.task import ProtocolName
+from clearspan.retrieval.scoring import ParameterOptions
 
 REPORT = "report.html"
 
@@ -45,7 +46,7 @@ def check_name(text: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalOptions(Options):
+class EvalOptions(ParameterOptions):
     """The options of `clearspan eval`: the models to score, the tasks, and the settings of the evaluation."""
 
     model: Annotated[tuple[str, ...], Flag("MODEL", parse=checking(check_model))]
@@ -105,6 +106,9 @@ class EvalOptions(Options):
             raise ValueError("`queries` needs `data` DIR, the dataset whose texts are ranked")
         if self.hybrid_weight is not None and not any(hybrid_folder(model) for model in self.model):
             raise ValueError("`hybrid_weight` has no effect without `model` hybrid:DIR: leave it out")
+        given = [name for name in ("k1", "b") if getattr(self, name) is not None]
+        if given and not any(hybrid_folder(model) or is_bm25(model) for model in self.model):
+            raise ValueError(f"`{given[0]}` has no effect without `model` bm25 or hybrid:DIR: leave it out")
         if self.name and len(self.name) != len(self.model):
             number = f"{len(self.name)} `name` for {len(self.model)} `model`"
             raise ValueError(f"{number}: give one each, in the same order")

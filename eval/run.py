@@ -258,14 +258,14 @@ def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded:
     prompted = None
     try:
         if is_baseline(spec):
-            similarity: Similarity = Lexical(spec)
+            similarity: Similarity = Lexical(spec, request.scoring())
         else:
             of_hybrid = hybrid_folder(spec)
             model = load_encoder(of_hybrid or spec, request.pooling, compute.precision, compute.device)
             prompted = Prompted.of(
                 model, request.prompt_name, request.cached, request.batch_tokens, progress=not request.quiet
             )
-            similarity = Hybrid(prompted, request.hybrid_weight) if of_hybrid else prompted
+            similarity = Hybrid(prompted, request.hybrid_weight, request.scoring()) if of_hybrid else prompted
         folder = model.folder if model and similarity is prompted else None
         run = TaskContext(similarity, request.protocol, request.seed, compute.device, not request.quiet, folder)
         scored = _score_tasks(run, loaded.tasks, results)

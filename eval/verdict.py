@@ -7,10 +7,10 @@
 A system is a way to search that a user can choose: BM25, an untrained model, the trained model, or one of the models
 combined with BM25. The verdict compares the best system that has the trained model with the best of the others.
 
-The held-out texts are halved. One half, by which training also chooses checkpoints, selects the weights of the
-combinations and the two systems to compare. The scores are computed on the other half. A user's questions are halved
-too: each half is scored with the weights that were selected on the other half, and all questions together select the
-two systems. All intervals come from the same bootstrap samples.
+The held-out texts are halved. One half, by which training also chooses checkpoints, selects BM25's k1 and b, the
+weights of the combinations and the two systems to compare. The scores are computed on the other half. A user's
+questions are halved too: each half is scored with the k1, b and weights that were selected on the other half, and all
+questions together select the two systems. All intervals come from the same bootstrap samples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,15 +26,14 @@ from clearspan.common.progress import counted, duration
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.heldout_folders import held_out_part
 from clearspan.eval.data.questions import read_questions
-from clearspan.eval.models.lexical import Lexical
+from clearspan.eval.models.lexical import BM25_NAME, Lexical
 from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.scores import MIN_DECIDING, Examples, difference, figure, interval
 from clearspan.eval.tasks.queries import few
-from clearspan.retrieval.comparison import WITH_BM25, RankedSystem, SystemComparison
-from clearspan.retrieval.hybrid import CombinedVectors
-from clearspan.retrieval.products import Vectors
+from clearspan.retrieval.comparison import WITH_BM25, Chosen, RankedSystem, SystemComparison, Words, combined_vectors
 from clearspan.retrieval.ranks import Chunks
+from clearspan.retrieval.scoring import EARLIER_B, EARLIER_K1, Scoring
 from clearspan.retrieval.stemming import NO_STEMMER
 
 Cut = Callable[[Encoder, str, Sequence[str]], Chunks]
@@ -42,6 +41,7 @@ Cut = Callable[[Encoder, str, Sequence[str]], Chunks]
 Word = Literal["better", "worse", "no difference"]
 Task = Literal["titles", "crops", "questions"]
 BM25 = "BM25"
+WITHOUT_MODEL = "the words of the query alone, without a model"
 TRAINED = "trained"
 """The name of the trained model if there is only one. `Verdict.sentence` calls it `the trained model`."""
 SAID_S = 30
@@ -150,6 +150,9 @@ class Verdict:
             if there are fewer than 20 queries (`MIN_DECIDING`), it is `no difference`; the sentence then says that
             they are too few to decide.
         sentence: the outcome in one sentence.
+        k1, b: BM25's parameters in all systems that have BM25 (`retrieval.scoring`), as the dev queries chose them; a
+            verdict of an earlier version has 1.5 and 0.75.
+        num_dev: the number of the dev queries that chose them; 0 if none did.
         notes: remarks on how reliable the scores are, such as a warning that there are few queries.
         examples: first, queries for which the best trained system ranks the relevant document higher than the best
             untrained system; then, queries for which it ranks the relevant document lower.
@@ -168,6 +171,9 @@ class Verdict:
     high: float
     word: Word
     sentence: str
+    k1: float = EARLIER_K1
+    b: float = EARLIER_B
+    num_dev: int = 0
     notes: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
 
@@ -241,32 +247,41 @@ def judge(
         task = "questions"
     compute = compute or resolve(AUTO, "fp32")
     queried, documents = comparison.collection.queries, comparison.collection.documents
-    lexical: dict[str, tuple[Chunks | None, tuple[Vectors, Vectors]]] = {}
-    results: list[RankedSystem] = []
+    reference = next((each for each in candidates if not each.is_trained), candidates[0])
+    lexical = Lexical(f"{BM25_NAME}:{stemmer or NO_STEMMER}")
+    scoring: Chosen[Scoring] | None = None
+    words: dict[tuple[str, ...] | None, Chosen[Words]] = {}
+    alone: RankedSystem | None = None
+    results: dict[str, list[RankedSystem]] = {}
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
-    for candidate in candidates:
+    remarks: dict[str, list[str]] = {}
+    for candidate in sorted(candidates, key=lambda each: each is not reference):
         model = load_encoder(candidate.model, None, compute.precision, compute.device)
         similarity = Prompted.of(model, prompt_name, cache, batch_tokens, progress)
         chunks = cut(model, similarity.prompts.document, documents) if cut else None
         texts = chunks.texts if chunks else documents
-        known = (each for each in lexical.values() if not chunks or (each[0] and each[0].texts == texts))
-        words = next((of_words for _, of_words in known), None)
-        if words is None:
-            words = Lexical(f"bm25:{stemmer or NO_STEMMER}").ranking(queried, texts)
-        lexical[candidate.name] = chunks, words
+        key = tuple(texts) if chunks else None
+        if key not in words:
+            counts = lexical.counts(texts)
+            scoring = scoring or comparison.choose_scoring(counts, chunks)
+            words[key] = comparison.words(counts, scoring)
+        of_words = words[key]
+        alone = alone or comparison.lexical(BM25, WITHOUT_MODEL, of_words, chunks)
         if (seconds := similarity.expected_s(texts)) > SAID_S:
             say(f"{candidate.name}: embedding {len(texts):,} texts takes about {duration(seconds)}")
         vectors = similarity.ranking(queried, texts)
-        kind, combined = (
-            (candidate.name, candidate.about, candidate.is_trained),
-            CombinedVectors.of(vectors, words, chunks),
-        )
-        results += [comparison.uncombined(*kind, vectors, chunks), comparison.combined(*kind, combined)]
-        warnings += [f"{candidate.name}: {line}" for line in similarity.warnings()]
-    chunks, words = lexical[next((each.name for each in candidates if not each.is_trained), candidates[0].name)]
-    about = "the words of the query alone, without a model"
-    results.insert(0, comparison.uncombined(BM25, about, False, words, chunks))
-    return decide(results, comparison, task, held.num_texts, warnings)
+        kind = (candidate.name, candidate.about, candidate.is_trained)
+        results[candidate.name] = [
+            comparison.uncombined(*kind, vectors, chunks),
+            comparison.combined(*kind, combined_vectors(vectors, of_words, chunks)),
+        ]
+        remarks[candidate.name] = [f"{candidate.name}: {line}" for line in similarity.warnings()]
+    assert alone is not None and scoring is not None
+    every = [alone, *(result for each in candidates for result in results[each.name])]
+    warnings += [line for each in candidates for line in remarks[each.name]]
+    verdict = decide(every, comparison, task, held.num_texts, warnings)
+    num_dev = len(np.unique(comparison.dev))
+    return replace(verdict, k1=scoring.final.k1, b=scoring.final.b, num_dev=num_dev)
 
 
 def decide(

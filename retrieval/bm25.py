@@ -1,23 +1,21 @@
 """BM25 over a collection of texts: an index of their words, and the scores of the texts for queries.
 
-    texts -> words (`retrieval.stemming`) -> for each word, the texts that hold it, and its weight in each: `BM25`
+    texts -> words (`retrieval.stemming`) -> for each word, the texts that hold it, and how often: `WordCounts`
+    counts -> by k1 and b (`retrieval.scoring`), the weight of each word in each text: `BM25`
     query -> its words, and how often it holds each -> sum of count x weight, for a block of texts: `Scores`
 
-Search, mining and evaluation score by this module alone. `bm25s` computes the weights, by Lucene's variant of BM25.
-The index is in memory, or for a collection of vectors in a file of the cache, which is mapped into memory. While an
-index is built, memory holds a number for each word of all texts.
-
-The file has the format of safetensors. `bm25s` could store the index itself, but in five files, where the cache
-verifies one, and its import takes longer than all that a search needs: for 100,000 texts with 106,000 different words,
-0.12 s to import and 0.04 s to load by `bm25s`, 0.06 s and 0.03 s here. Its scores are those of all texts at once, where
-a search needs those of a block.
+Search, mining and evaluation score by this module alone, by Lucene's variant of BM25, as `bm25s` names it; the weights
+equal those of `bm25s` to the last digit. The index is in memory, or for a collection of vectors in a file of the cache,
+in the format of safetensors, which is mapped into memory. While an index is built, memory holds a number for each word
+of all texts.
 """
 
 import dataclasses
 import functools
+import math
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -26,6 +24,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from clearspan.common.errors import PipelineError
 from clearspan.retrieval.index_cache import index_of, save
+from clearspan.retrieval.scoring import DEFAULT, Scoring
 from clearspan.retrieval.stemming import PLAIN, WordFunction
 from clearspan.retrieval.texts import MAX_ROWS, Texts, options_of
 from clearspan.retrieval.topk import Indices
@@ -34,15 +33,62 @@ from clearspan.shards.schema import FIELD
 if TYPE_CHECKING:  # takes a second to import
     from scipy.sparse import csr_array
 
-VERSION = 2
+VERSION = 3
 """Version of the method by which the index is built, increased whenever the method changes."""
-K1, B = 1.5, 0.75
-"""Parameters of BM25: how fast further occurrences of a word add less, and how much the length of a text counts."""
 FREQUENT = 16
 """A word is frequent in a block if more than one in this many rows hold it."""
 Weights = NDArray[np.floating]
 Counts = Sequence[tuple[int, float]]
 """The words of a query: pairs of the number of a word, ascending, and how often the query holds it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WordCounts:
+    """The words of n texts, from which the weights of BM25 follow for any k1 and b. Create it with `WordCounts.of`.
+
+    Attributes:
+        vocabulary, ends, rows, words: as in `BM25`.
+        counts: how often the text holds the word, in the order of `rows`, float32.
+        lengths: the number of words of each text, (n,) int64.
+    """
+
+    vocabulary: Mapping[str, int]
+    ends: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    counts: NDArray[np.float32]
+    lengths: NDArray[np.int64]
+    words: WordFunction = PLAIN
+
+    @classmethod
+    def of(cls, texts: Iterable[str], words: WordFunction = PLAIN) -> Self:
+        from scipy.sparse import csr_array
+
+        numbers: dict[str, int] = {}
+        of_texts, ends = array("i"), array("q", [0])
+        for text in texts:
+            of_texts.extend([numbers.setdefault(word, len(numbers)) for word in words(text)])
+            ends.append(len(of_texts))
+        all_words, all_ends = np.frombuffer(of_texts, np.int32), np.frombuffer(ends, np.int64)
+        ones = np.ones(len(all_words), np.float32)
+        counts = csr_array((ones, all_words, all_ends), shape=(len(ends) - 1, len(numbers))).tocsc()
+        counts.sum_duplicates()
+        of_words = counts.indptr.astype(np.int64), counts.indices.astype(np.int32), counts.data
+        return cls(numbers, *of_words, np.diff(all_ends), words)
+
+    def weighted(self, k1: float, b: float, dtype: str = "float64") -> "BM25":
+        """Return the BM25 index of the texts; its arrays but the weights are these, not copies.
+
+        Args:
+            k1, b: the parameters of the weights, as in `Scoring`.
+            dtype: the dtype in which the weights are computed and kept.
+        """
+        num_texts, numbers = len(self.lengths), np.diff(self.ends)
+        idf = [math.log(1 + (num_texts - number + 0.5) / (number + 0.5)) for number in numbers.tolist()]
+        mean = self.lengths.mean() if self.vocabulary else 1.0
+        of_lengths = k1 * ((1 - b) + b * self.lengths / mean)
+        counts = self.counts.astype(dtype)
+        weights = np.repeat(np.array(idf, dtype), numbers) * (counts / (of_lengths[self.rows] + counts))
+        return BM25(self.vocabulary, self.ends, self.rows, weights.astype(dtype), num_texts, self.words)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,33 +113,16 @@ class BM25:
     words: WordFunction = PLAIN
 
     @classmethod
-    def of(
-        cls, texts: Iterable[str], words: WordFunction = PLAIN, dtype: str = "float64", k1: float = K1, b: float = B
-    ) -> Self:
+    def of(cls, texts: Iterable[str], scoring: Scoring = DEFAULT, dtype: str = "float64") -> "BM25":
         """Create an index in memory.
 
         Args:
             dtype: the dtype in which the weights are computed and kept.
-            k1: how fast further occurrences of a word add less, above 0.
-            b: how much the length of a text counts, from 0 to 1.
         """
-        import bm25s
-        from scipy.sparse import csc_array
-
-        numbers: dict[str, int] = {}
-        ids = [[numbers.setdefault(word, len(numbers)) for word in words(text)] for text in texts]
-        if not numbers:
-            return cls(numbers, np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, dtype), len(ids), words)
-        index = bm25s.BM25(k1=k1, b=b, method="lucene", dtype=dtype)
-        index.index((ids, numbers), create_empty_token=False, show_progress=False)
-        columns = tuple(index.scores[part] for part in ("data", "indices", "indptr"))
-        weights = csc_array(columns, shape=(len(ids), len(numbers)))
-        weights.sort_indices()
-        ends, rows = weights.indptr.astype(np.int64), weights.indices.astype(np.int32)
-        return cls(numbers, ends, rows, weights.data, len(ids), words)
+        return WordCounts.of(texts, scoring.words).weighted(scoring.k1, scoring.b, dtype)
 
     @classmethod
-    def of_collection(cls, texts: Texts, words: WordFunction) -> Self:
+    def of_collection(cls, texts: Texts, scoring: Scoring) -> Self:
         """Open the index of a collection from the cache; if the cache does not hold it, build it.
 
         Raises:
@@ -102,12 +131,12 @@ class BM25:
         """
         from safetensors import safe_open
 
-        built_by: dict[str, str | int] = {"version": VERSION, **words.key, "bm25s": version("bm25s")}
-        with index_of(texts.datasets, "bm25", built_by, lambda path: _write(texts, words, path)) as path:
+        built_by = {"version": VERSION, **scoring.key}
+        with index_of(texts.datasets, "bm25", built_by, lambda path: _write(texts, scoring, path)) as path:
             file: Any = cast(Any, safe_open(str(path), "np"))
         numbers = {word: n for n, word in enumerate(file.get_tensor("words").tobytes().decode().split("\n"))}
         rows, weights = (file.get_slice(name) for name in ("rows", "weights"))
-        return cls(numbers, file.get_tensor("ends"), rows, weights, texts.num_rows, words)
+        return cls(numbers, file.get_tensor("ends"), rows, weights, texts.num_rows, scoring.words)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -282,8 +311,8 @@ class BlockScores:
                     row[rows] += added
 
 
-def _write(texts: Texts, words: WordFunction, path: Path) -> None:
-    index = BM25.of(_texts(texts), words, "float32")
+def _write(texts: Texts, scoring: Scoring, path: Path) -> None:
+    index = BM25.of(_texts(texts), scoring, "float32")
     if not index.vocabulary:
         raise PipelineError(f"{texts.datasets[0].folder}: its texts hold no letter and no digit: search without BM25")
     numbers = np.frombuffer("\n".join(index.vocabulary).encode(), np.uint8)

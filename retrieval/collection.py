@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, overload
+from typing import Annotated, Any, overload
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -39,6 +39,7 @@ from clearspan.retrieval.exact import Exact
 from clearspan.retrieval.hits import Hit
 from clearspan.retrieval.index import Index, Ranked, ScoredQueries, index_class
 from clearspan.retrieval.index_cache import index_of
+from clearspan.retrieval.scoring import EARLIER_B, EARLIER_K1, K1, B, Scoring
 from clearspan.retrieval.similar import SimilarityFunction
 from clearspan.retrieval.stemming import AUTO as STEMMER_AUTO
 from clearspan.retrieval.stemming import NO_STEMMER, VERSION, Words, check_packages, of_language, words_named
@@ -59,11 +60,12 @@ class SearchSettings:
         model: path of the folder of the model that made the vectors. In search.json, it is relative to the folder of
             search.json. None: the user must name the model.
         weight: weight of the model's scores, 0 to 1; BM25 has the weight 1 - `weight`. None: 1, a search without BM25.
-        stemmer: language whose word endings BM25 ignores, such as german (`retrieval.stemming.STEMMERS`); None: BM25
-            compares whole words. `auto`, if there is no search.json: the language of the texts.
+        stemmer: language whose word endings BM25 ignores, such as german (`retrieval.stemming.STEMMERS`); None or
+            `none`: BM25 compares whole words. `auto`, if there is no search.json: the language of the texts.
         prompt_name: name of the model's prompt to put before each query; None: the model's prompt for queries.
         id_field: name of the field, stored with the vectors, that holds the user's id of a text; None: the stored field
             with a usual name for ids, if there is one.
+        k1, b: BM25's parameters (`retrieval.scoring.Scoring`). Their defaults are those of a search.json without them.
     """
 
     vectors: str
@@ -72,9 +74,11 @@ class SearchSettings:
     stemmer: str | None = None
     prompt_name: str | None = None
     id_field: str | None = None
+    k1: float = EARLIER_K1
+    b: float = EARLIER_B
 
     def __post_init__(self) -> None:
-        Words(None if self.stemmer == STEMMER_AUTO else self.stemmer)
+        Scoring(Words(None if self.stemmer in (STEMMER_AUTO, NO_STEMMER) else self.stemmer), self.k1, self.b)
 
     def with_paths(self, change_path: Callable[[str], str]) -> "SearchSettings":
         """Return a copy of the settings in which each path is replaced by `change_path(path)`."""
@@ -109,7 +113,7 @@ def read_settings(folder: str) -> SearchSettings:
     """
     path = storage.join(folder, NAME)
     if not storage.exists(path):
-        return SearchSettings(folder, stemmer=STEMMER_AUTO)
+        return SearchSettings(folder, stemmer=STEMMER_AUTO, k1=K1, b=B)
     try:
         settings = build(SearchSettings, load_checksummed(storage.read_bytes(path)))
     except ValueError as error:
@@ -137,22 +141,13 @@ class Collection:
         texts: the rows of all collections: their texts, or chunks of them, with the vectors.
     """
 
-    def __init__(
-        self,
-        texts: Texts,
-        model: str | None,
-        weight: float,
-        stemmer: str | None,
-        device: str,
-        prompt_name: str | None = None,
-        index: str | None = None,
-    ) -> None:
+    def __init__(self, texts: Texts, settings: SearchSettings, device: str, index: str | None = None) -> None:
         self.folder = texts.folders[0]
         self.folders = list(texts.folders)
-        self.model = model
-        self.weight = weight
-        self._stemmer = stemmer
-        self.prompt_name = prompt_name
+        self.model = settings.model
+        self.weight = 1.0 if settings.weight is None else float(settings.weight)
+        self.prompt_name = settings.prompt_name
+        self._settings = settings
         self.index = index
         self.options = options_of(texts.datasets[0])
         self.texts = texts
@@ -182,14 +177,19 @@ class Collection:
         return self.weight if self.index is None else 1.0
 
     @functools.cached_property
+    def scoring(self) -> Scoring:
+        """How BM25 scores the texts."""
+        return Scoring(self.words, self._settings.k1, self._settings.b)
+
+    @functools.cached_property
     def words(self) -> Words:
         """The function that splits a text into the words that BM25 compares.
 
         If neither the caller nor search.json names a stemmer, it is that of the language of the texts, which is
         identified once for a collection (`retrieval.index_cache`).
         """
-        if self._stemmer != STEMMER_AUTO:
-            return words_named(self._stemmer, list)
+        if self._settings.stemmer != STEMMER_AUTO:
+            return words_named(self._settings.stemmer, list)
         check_packages(STEMMER_AUTO)
         built_by: dict[str, str | int] = {"version": VERSION, "py3langid": version("py3langid")}
         with index_of(self.texts.datasets, "stemmer", built_by, self._write_stemmer) as path:
@@ -355,7 +355,7 @@ class Collection:
 
     @functools.cached_property
     def _words(self) -> BM25:
-        return BM25.of_collection(self.texts, self.words)
+        return BM25.of_collection(self.texts, self.scoring)
 
     @property
     def _model_folder(self) -> str:
@@ -411,6 +411,8 @@ def open_collection(
     *,
     also: Sequence[str | Path] = (),
     stemmer: str | None = None,
+    k1: float | None = None,
+    b: float | None = None,
     index: str | None = None,
     device: str = AUTO,
     keep: bool = True,
@@ -429,6 +431,9 @@ def open_collection(
             as if they were one.
         stemmer: language whose word endings BM25 ignores, such as `german`, or `none` to compare whole words; None: as
             search.json of the first collection says, or without a search.json, the language of the texts.
+        k1: how much further occurrences of a word add to BM25's score, above 0; None: as search.json of the first
+            collection says, or without a search.json, 1.2.
+        b: how much the length of a text counts for BM25, 0 to 1; None: as search.json says, or else 0.75.
         index: `faiss` for an approximate index, built on first use, or `module:Class` for one of your own
             (`retrieval.index.VectorIndex`): searches by the model alone ask it, and may miss a hit; those with BM25
             score every text. A search that names no weight is then by the model alone. None: every text is scored.
@@ -452,9 +457,8 @@ def open_collection(
     chosen = (str(each) for each in (model, *(settings.model for settings in all_settings)) if each is not None)
     try:
         check_device(device)
-        chosen_stemmer = first.stemmer if stemmer is None else stemmer
-        if chosen_stemmer not in (STEMMER_AUTO, NO_STEMMER):
-            Words(chosen_stemmer)
+        asked: dict[str, Any] = {"stemmer": stemmer, "k1": k1, "b": b}
+        first = dataclasses.replace(first, **{name: each for name, each in asked.items() if each is not None})
         if index is not None:
             index_class(index)
     except ValueError as error:
@@ -462,13 +466,12 @@ def open_collection(
     named = next(chosen, None)
     if index is not None and named is None:
         raise UsageError(f"`index` searches by a model, and {folder} names none: pass `model` DIR")
-    weight = 1.0 if first.weight is None else float(first.weight)
     id_fields = [
         settings.id_field or id_field(options_of(dataset).get("keep_fields") or ())
         for settings, dataset in zip(all_settings, datasets, strict=True)
     ]
     texts = Texts(datasets, folders, id_fields, keep, quiet)
-    return Collection(texts, named, weight, chosen_stemmer, device, first.prompt_name, index)
+    return Collection(texts, dataclasses.replace(first, model=named), device, index)
 
 
 def _place(path: str) -> str:

@@ -8,12 +8,12 @@ from clearspan.common.model_forms import check_folder
 from clearspan.common.options import Flag, Quiet
 from clearspan.retrieval.collection import Collection, open_collection
 from clearspan.retrieval.index import index_class
-from clearspan.retrieval.stemming import CHOICES
+from clearspan.retrieval.scoring import ScoringOptions
 from clearspan.shards.command import StoreCommand
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CollectionCommand(StoreCommand):
+class CollectionCommand(ScoringOptions, StoreCommand):
     """Base class of the commands `search` and `serve`."""
 
     folder: Annotated[str, Flag("DIR", positional=True, path=True)]
@@ -22,10 +22,6 @@ class CollectionCommand(StoreCommand):
     """Local folder of the model that made the vectors (default: the model that the folder of `adapt` names)."""
     also: Annotated[tuple[str, ...], Flag("DIR", path=True)] = ()
     """Another collection, embedded with the same model, to search together with DIR; may be repeated."""
-    stemmer: Annotated[str | None, Flag("LANGUAGE", choices=CHOICES)] = None
-    """Language whose word endings BM25 ignores, or none to compare whole words (default: as `adapt` chose, or the
-    language of the texts).
-    """
     index: Annotated[str | None, Flag("NAME")] = None
     """Search by the model with an index, which may miss a hit: faiss, built once and kept in CLEARSPAN_CACHE (extra
     `faiss`), or module:Class for one of your own. A condition and chunks search it deeper; BM25 scores every text
@@ -62,6 +58,8 @@ class CollectionCommand(StoreCommand):
             self.model,
             also=self.also,
             stemmer=self.stemmer,
+            k1=self.k1,
+            b=self.b,
             index=self.index,
             device=self.device,
             keep=keep,

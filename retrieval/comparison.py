@@ -3,24 +3,31 @@
     rounds of (dev queries, test queries) ─┐
     vectors of a model and of BM25 ────────┴> RankedSystem: weight of the model, rank for each test query
 
-If a model is combined with BM25, the weight of its score is chosen on some queries, the development (dev) queries. The
-ranks are measured on other queries, the test queries. Held-out texts, such as titles, are divided into two halves, and
-there is one round: the half by which training picks checkpoints gives the dev queries, and the other half gives the
-test queries. A user's questions are few, so there are two rounds: each half of the questions is tested with the weight
-that was chosen on the other half.
+BM25's k1 and b, and the weight of a model that is combined with BM25, are chosen on some queries, the development (dev)
+queries. The ranks are measured on other queries, the test queries. Held-out texts, such as titles, are divided into two
+halves, and there is one round: the half by which training picks checkpoints gives the dev queries, and the other half
+gives the test queries. A user's questions are few, so there are two rounds: each half of the questions is tested with
+what was chosen on the other half.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.retrieval.bm25 import BM25, Scores, WordCounts
 from clearspan.retrieval.hybrid import MAX_DEV_QUERIES, WEIGHTS, CombinedVectors, best_weight
 from clearspan.retrieval.products import Vectors
 from clearspan.retrieval.ranks import Chunks, Ranks, ranks
 from clearspan.retrieval.retrieval_set import Ints, RetrievalSet, is_of_dev_half
+from clearspan.retrieval.scoring import GRID, Scoring, best_scoring
 
+T = TypeVar("T")
+U = TypeVar("U")
+Words = tuple[Scores, BM25]
+"""BM25's scores for queries, and its index of documents, in place of vectors (`retrieval.products`)."""
 WITH_BM25 = " + BM25"
 """End of the name of a model that is combined with BM25."""
 
@@ -56,6 +63,28 @@ class RankedSystem:
 
 
 @dataclass(frozen=True)
+class Chosen(Generic[T]):
+    """What the dev queries chose, or what follows from it.
+
+    Attributes:
+        rounds: what the dev queries of each round chose, for the test queries of this round.
+        final: what all dev queries chose, to search with.
+    """
+
+    rounds: tuple[T, ...]
+    final: T
+
+    def map(self, function: Callable[[T], U]) -> "Chosen[U]":
+        """Return the results of a function, which is called once for each choice, though several rounds made it."""
+        results = {id(each): function(each) for each in {id(each): each for each in self.every}.values()}
+        return Chosen(tuple(results[id(each)] for each in self.rounds), results[id(self.final)])
+
+    @property
+    def every(self) -> list[T]:
+        return [*self.rounds, self.final]
+
+
+@dataclass(frozen=True)
 class SystemComparison:
     """The queries on which systems are compared, and the texts that are ranked.
 
@@ -86,7 +115,8 @@ class SystemComparison:
         """Return the comparison on a user's questions.
 
         It has two rounds. The questions are divided into two halves by their hashes. In each round, one half selects
-        the weight of a model in a combination with BM25, and the texts are ranked for the other half with this weight.
+        BM25's k1 and b and the weight of a model in a combination with BM25, and the texts are ranked with them for the
+        other half.
         """
         is_first = np.array([is_of_dev_half(query) for query in questions.queries])
         first, second = np.flatnonzero(is_first), np.flatnonzero(~is_first)
@@ -113,22 +143,71 @@ class SystemComparison:
         vectors: tuple[Vectors, Vectors],
         chunks: Chunks | None = None,
     ) -> RankedSystem:
-        """Return the ranks by a model, or by BM25, that is not combined with another system.
+        """Return the ranks by a model that is not combined with BM25.
 
         Args:
             name: the name of the system.
             about: a description of the system in one line.
-            is_trained: whether the model was trained by this run; False for BM25.
+            is_trained: whether the model was trained by this run.
             vectors: the vectors of all queries, (queries, dim), and of all documents, (documents, dim). The dot product
-                of a query's and a document's vector is the score. BM25 has its scores for the
-                queries, and its index of the documents, in place of vectors (`retrieval.products`).
+                of a query's and a document's vector is the score.
             chunks: the chunks of the documents, if they are cut: the vectors of documents are then those of the chunks.
         """
         all_ranks = ranks(*vectors, self.collection, chunks)
         dev_mrr = float(all_ranks.reciprocal[self.dev].mean())
         return RankedSystem(name, about, is_trained, None, dev_mrr, all_ranks.select(self.test))
 
-    def combined(self, name: str, about: str, is_trained: bool, vectors: CombinedVectors) -> RankedSystem:
+    def choose_scoring(self, counts: WordCounts, chunks: Chunks | None = None) -> Chosen[Scoring]:
+        """Return how BM25 scores the documents: the k1 and b that the dev queries choose (`best_scoring`).
+
+        Args:
+            counts: the words of the documents, or of their chunks.
+            chunks: the chunks of the documents, if they are cut.
+        """
+        dev = np.unique(self.dev)
+        part = self.collection.select(dev.tolist())
+        values = np.empty((len(GRID), len(dev)))
+        for place, (k1, b) in enumerate(GRID):
+            index = counts.weighted(k1, b, "float32")
+            values[place] = ranks(index.scores(part.queries, np.float32), index, part, chunks).reciprocal
+        scorings = [Scoring(counts.words, k1, b) for k1, b in GRID]
+        chosen = [best_scoring(values[:, np.isin(dev, queries)]) for queries, _ in self.rounds]
+        return Chosen(tuple(scorings[place] for place in chosen), scorings[best_scoring(values)])
+
+    def words(self, counts: WordCounts, scoring: Chosen[Scoring]) -> Chosen[Words]:
+        """Return BM25's scores for all queries, and its index of the documents.
+
+        Args:
+            counts: the words of the documents, or of their chunks.
+            scoring: the result of `choose_scoring`.
+        """
+
+        def scored(each: Scoring) -> Words:
+            index = counts.weighted(each.k1, each.b).astype(np.float32)
+            return index.scores(self.collection.queries, np.float32), index
+
+        return scoring.map(scored)
+
+    def lexical(self, name: str, about: str, words: Chosen[Words], chunks: Chunks | None = None) -> RankedSystem:
+        """Return the ranks by BM25 alone.
+
+        Args:
+            name: the name of the system.
+            about: a description of the system in one line.
+            words: the result of the method `words`.
+            chunks: the chunks of the documents, if they are cut.
+        """
+        whole = self._ranks(
+            [(scores[of], index, chunks) for (_, of), (scores, index) in zip(self.rounds, words.rounds, strict=True)]
+        )
+        if self._is_crossed:
+            return RankedSystem(name, about, False, None, float(whole.reciprocal.mean()), whole)
+        dev = self.collection.select(self.dev.tolist())
+        scores, index = words.final
+        dev_mrr = ranks(scores[self.dev], index, dev, chunks).reciprocal.mean()
+        return RankedSystem(name, about, False, None, float(dev_mrr), whole)
+
+    def combined(self, name: str, about: str, is_trained: bool, vectors: Chosen[CombinedVectors]) -> RankedSystem:
         """Return the ranks by a model combined with BM25.
 
         Each round (`rounds`) has dev queries and test queries. The weight of the model's score is the one with the
@@ -140,15 +219,40 @@ class SystemComparison:
             is_trained: whether the model was trained by this run.
             vectors: the vectors of all queries and documents, from the model and from BM25.
         """
-        all_dev = np.unique(self.dev)
-        by_weight = vectors.select(all_dev).reciprocal_ranks(self.collection.select(all_dev.tolist()))
-        by_round = []
-        for dev, test in self.rounds:
-            weight = best_weight(by_weight[:, np.isin(all_dev, dev)])
-            part = self.collection.select(test.tolist())
-            by_round.append(ranks(*vectors.select(test).vectors(weight), part, vectors.chunks))
-        whole = Ranks.concatenate(by_round)
-        weight = best_weight(by_weight)
-        is_crossed = len(self.rounds) > 1  # on the queries that chose it, a weight looks better than it is
-        dev_mrr = whole.reciprocal.mean() if is_crossed else by_weight[WEIGHTS.index(weight)].mean()
+        dev = np.unique(self.dev)
+        part = self.collection.select(dev.tolist())
+        by_weight = vectors.map(lambda each: each.select(dev).reciprocal_ranks(part))
+        of_rounds = []
+        for (queries, test), each, values in zip(self.rounds, vectors.rounds, by_weight.rounds, strict=True):
+            weight = best_weight(values[:, np.isin(dev, queries)])
+            of_rounds.append((*each.select(test).vectors(weight), each.chunks))
+        whole = self._ranks(of_rounds)
+        weight = best_weight(by_weight.final)
+        dev_mrr = whole.reciprocal.mean() if self._is_crossed else by_weight.final[WEIGHTS.index(weight)].mean()
         return RankedSystem(f"{name}{WITH_BM25}", f"{about}, with BM25", is_trained, weight, float(dev_mrr), whole)
+
+    @property
+    def _is_crossed(self) -> bool:
+        """Whether each half chooses for the other: on the queries that chose it, a setting looks better than it is."""
+        return len(self.rounds) > 1
+
+    def _ranks(self, of_rounds: Sequence[tuple[Vectors, Vectors, Chunks | None]]) -> Ranks:
+        """Return the ranks for the test queries, from vectors of each round's test queries and of the documents."""
+        by_round = []
+        for (_, test), (queries, documents, chunks) in zip(self.rounds, of_rounds, strict=True):
+            by_round.append(ranks(queries, documents, self.collection.select(test.tolist()), chunks))
+        return Ranks.concatenate(by_round)
+
+
+def combined_vectors(
+    vectors: tuple[Vectors, Vectors], words: Chosen[Words], chunks: Chunks | None = None
+) -> Chosen[CombinedVectors]:
+    """Return the vectors of queries and documents from a model together with each of BM25's scores for the queries.
+
+    Args:
+        vectors: the model's vectors of the queries, and of the documents or of their chunks.
+        words: the result of `SystemComparison.words`.
+        chunks: the chunks of the documents, if they are cut.
+    """
+    final = CombinedVectors.of(vectors, words.final, chunks)
+    return words.map(lambda each: final if each is words.final else final.with_words(each))

@@ -112,6 +112,10 @@ class CombinedVectors:
         moments = Moments.of_products(*dense), Moments.of_products(*words)
         return cls((dense[0], dense[1]), (words[0], words[1]), *moments, chunks)
 
+    def with_words(self, words: tuple[Scores, BM25]) -> "CombinedVectors":
+        """Return a `CombinedVectors` with other scores of BM25, for the same queries and documents."""
+        return CombinedVectors(self.dense, words, self.dense_moments, Moments.of_products(*words), self.chunks)
+
     def select(self, rows: slice | Ints) -> "CombinedVectors":
         """Return a `CombinedVectors` with all documents and with the queries whose indices are in `rows`."""
         return CombinedVectors(

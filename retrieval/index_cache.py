@@ -19,7 +19,7 @@ from clearspan.shards.reader import Dataset
 
 
 def index_of(
-    datasets: Sequence[Dataset], suffix: str, built_by: Mapping[str, str | int], write: Callable[[Path], None]
+    datasets: Sequence[Dataset], suffix: str, built_by: Mapping[str, str | int | float], write: Callable[[Path], None]
 ) -> AbstractContextManager[Path]:
     """Return a context manager that yields the path of an index of datasets: a file in the cache.
 

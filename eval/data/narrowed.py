@@ -14,10 +14,14 @@ from numpy.typing import NDArray
 from clearspan.retrieval.bm25 import BM25
 from clearspan.retrieval.products import score_blocks
 from clearspan.retrieval.retrieval_set import RetrievalSet
+from clearspan.retrieval.scoring import EARLIER_B, EARLIER_K1, Scoring
+from clearspan.retrieval.stemming import PLAIN
 from clearspan.retrieval.topk import top_indices
 
 NEAREST = 100
 """The most documents that are selected for one query."""
+SCORING = Scoring(PLAIN, EARLIER_K1, EARLIER_B)
+"""How BM25 ranks the documents: fixed, so that the checkpoints of all versions are chosen among the same documents."""
 
 
 def narrowed(collection: RetrievalSet, max_documents: int) -> RetrievalSet:
@@ -50,7 +54,7 @@ def _nearest(collection: RetrievalSet) -> NDArray[np.int64]:
 
     If fewer than 100 documents share a word with a query, the rest of the query's row is filled with -1.
     """
-    index = BM25.of(collection.documents, dtype="float32")
+    index = BM25.of(collection.documents, SCORING, "float32")
     nearest = np.full((len(collection.queries), NEAREST), -1, np.int64)
     for start, block in score_blocks(index.scores(collection.queries), index):
         for row, scores in enumerate(block, start=start):

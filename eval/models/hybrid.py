@@ -13,6 +13,7 @@ from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.similarity import Similarity
 from clearspan.retrieval.hybrid import HYBRID_WEIGHT, CombinedVectors
 from clearspan.retrieval.products import Vectors
+from clearspan.retrieval.scoring import DEFAULT, Scoring
 
 
 class Hybrid(Similarity):
@@ -22,6 +23,7 @@ class Hybrid(Similarity):
         model: the model, which returns vectors of texts.
         weight: the weight of the model's score, from 0 (BM25 alone) to 1 (the model alone); None to let each task
             choose the weight. A task that cannot choose uses 0.7 (`HYBRID_WEIGHT`).
+        scoring: BM25's k1 and b; its words are those of the language of a task's texts.
 
     Attributes:
         is_weight_given: true if the caller set the weight; a task then does not choose one.
@@ -29,11 +31,11 @@ class Hybrid(Similarity):
 
     measure = "hybrid score"
 
-    def __init__(self, model: Similarity, weight: float | None = None) -> None:
+    def __init__(self, model: Similarity, weight: float | None = None, scoring: Scoring = DEFAULT) -> None:
         self.is_weight_given = weight is not None
         self._weight = HYBRID_WEIGHT if weight is None else weight
         self._model = model
-        self._words = Lexical("bm25")
+        self._words = Lexical("bm25", scoring)
 
     @property
     def settings(self) -> Mapping[str, Any]:  # type: ignore[override]

@@ -12,6 +12,7 @@ scores pairs. It uses no labels. All three baselines compare words in one form (
 Their vectors are sparse, so memory never holds a dense array (texts, vocabulary).
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ from scipy.sparse import csr_array
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.scripts import is_unspaced
 from clearspan.eval.models.similarity import Similarity, TextPairs, UnscoredError
-from clearspan.retrieval.bm25 import BM25
+from clearspan.retrieval.bm25 import BM25, WordCounts
 from clearspan.retrieval.products import Vectors
-from clearspan.retrieval.stemming import AUTO, CHOICES, NO_STEMMER, PLAIN, STEMMERS, Words, spread, words_named
+from clearspan.retrieval.scoring import DEFAULT, Scoring
+from clearspan.retrieval.stemming import AUTO, CHOICES, NO_STEMMER, PLAIN, STEMMERS, spread, words_named
 
 BM25_NAME = "bm25"
 BASELINES = ("bow", "tfidf", BM25_NAME)
@@ -42,18 +44,34 @@ class Lexical(Similarity):
     Args:
         spec: `bow`, `tfidf` or `bm25`; or `bm25:` followed by a stemmer's language (`retrieval.stemming.STEMMERS`) or
             by `none`, for whole words.
+        scoring: BM25's k1 and b; `spec` names its words.
     """
 
-    def __init__(self, spec: str) -> None:
+    def __init__(self, spec: str, scoring: Scoring = DEFAULT) -> None:
         self.name, _, self._stemmer = spec.partition(":")
+        self._scoring = scoring
         self.measure = "BM25 score" if self.name == BM25_NAME else "cosine"
-        self.settings: dict[str, str] = {"fitted_on": "this task's texts"}
+        self.settings: dict[str, str | float] = {"fitted_on": "this task's texts"}
 
-    def _words(self, documents: Sequence[str]) -> Words:
-        """Return the words that BM25 compares, and record their stemmer in `settings`."""
+    def _scoring_of(self, documents: Sequence[str]) -> Scoring:
+        """Return how BM25 scores the documents, and record it in `settings`.
+
+        Raises:
+            UnscoredError: no document has a word.
+        """
         words = words_named(self._stemmer or AUTO, lambda: spread(documents))
-        self.settings |= {"stemmer": words.stemmer or NO_STEMMER}
-        return words
+        scoring = dataclasses.replace(self._scoring, words=words)
+        self.settings |= {"stemmer": words.stemmer or NO_STEMMER, "k1": scoring.k1, "b": scoring.b}
+        self._check_words(documents, words)
+        return scoring
+
+    def counts(self, documents: Sequence[str]) -> WordCounts:
+        """Return the words of the documents, from which BM25's weights follow for any k1 and b.
+
+        Raises:
+            UnscoredError: no document has a word.
+        """
+        return WordCounts.of(documents, self._scoring_of(documents).words)
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
         """Fit the baseline on the documents, and return float32 vectors of the queries and of the documents.
@@ -66,9 +84,7 @@ class Lexical(Similarity):
             UnscoredError: no document has a word.
         """
         if self.name == BM25_NAME:
-            words = self._words(documents)
-            self._check_words(documents, words)
-            index = BM25.of(documents, words).astype(np.float32)
+            index = BM25.of(documents, self._scoring_of(documents)).astype(np.float32)
             return index.scores(queries, np.float32), index
         self._check_words(documents, _of_two_letters)
         weights = self._vectorizer()
@@ -90,9 +106,7 @@ class Lexical(Similarity):
         texts = [text for left, right in subsets.values() for text in [*left, *right]]
         place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
         if self.name == BM25_NAME:
-            words = self._words(list(place))
-            self._check_words(list(place), words)
-            of_pairs = BM25.of(place, words).scores(place).of_pairs
+            of_pairs = BM25.of(place, self._scoring_of(list(place))).scores(place).of_pairs
         else:
             self._check_words(list(place), _of_two_letters)
             weights = self._vectorizer()
@@ -133,6 +147,11 @@ def is_baseline(spec: str) -> bool:
     return (
         spec.partition(":")[0] in (spec, BM25_NAME) and spec.partition(":")[0] in BASELINES and not Path(spec).exists()
     )
+
+
+def is_bm25(spec: str) -> bool:
+    """Return whether a value of `--model` names BM25: `bm25` or `bm25:LANGUAGE`."""
+    return is_baseline(spec) and spec.partition(":")[0] == BM25_NAME
 
 
 def unknown_stemmer(spec: str) -> str:

@@ -56,8 +56,9 @@ from clearspan.retrieval.mining.choice import ChoiceOptions
 from clearspan.retrieval.mining.miner import Figures, Miner, mine
 from clearspan.retrieval.mining.nearest import LexicalSearch, Nearest
 from clearspan.retrieval.mining.source import MiningSource
+from clearspan.retrieval.scoring import ScoringOptions
 from clearspan.retrieval.stemming import AUTO as AUTO_STEMMER
-from clearspan.retrieval.stemming import CHOICES, Words, of_language, spread, versions_of, words_named
+from clearspan.retrieval.stemming import Words, of_language, spread, versions_of, words_named
 from clearspan.retrieval.topk import DECIMALS
 from clearspan.shards import Manifest, held_out, storage
 from clearspan.shards.command import StoreCommand, call_command
@@ -70,7 +71,7 @@ VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mine(ChoiceOptions, StoreCommand):
+class Mine(ChoiceOptions, ScoringOptions, StoreCommand):
     """The command `mine`: adds hard negatives to a dataset of pairs or triplets."""
 
     error_prefix: ClassVar[str] = "mine"
@@ -92,9 +93,6 @@ class Mine(ChoiceOptions, StoreCommand):
     prompt_name: Annotated[tuple[str, ...], Flag("NAME", commas=True)] = ()
     """Name of the model's prompt before every text; QUERY,DOCUMENT: two names, before titles and before texts; none: no
     prompt (default: as encode_query and encode_document choose).
-    """
-    stemmer: Annotated[str | None, Flag("LANGUAGE", choices=CHOICES)] = None
-    """Language whose word endings BM25 ignores, or none to compare whole words (default: the language of the texts).
     """
     candidates: Annotated[int | None, Flag("N"), Ge(1)] = None
     """Search negatives among N texts, selected by a hash, to save time (default: among all)."""
@@ -125,10 +123,11 @@ class Mine(ChoiceOptions, StoreCommand):
             raise ValueError(
                 f"`model` DIR is missing: name a model, or let BM25 find all negatives with `bm25` {self.negatives}"
             )
-        elif given := [name for name in ("pooling", "prompt_name", "batch_tokens") if getattr(self, name)]:
-            raise ValueError(f"`{given[0]}` has no effect without `model`: leave it out")
-        if self.stemmer and not self.bm25:
-            raise ValueError("`stemmer` has no effect without `bm25`: leave it out, or add `bm25`")
+        elif unused := [name for name in ("pooling", "prompt_name", "batch_tokens") if getattr(self, name)]:
+            raise ValueError(f"`{unused[0]}` has no effect without `model`: leave it out")
+        given = [name for name in ("stemmer", "k1", "b") if getattr(self, name) is not None]
+        if given and not self.bm25:
+            raise ValueError(f"`{given[0]}` has no effect without `bm25`: leave it out, or add `bm25`")
 
     def paths(self) -> list[str]:
         return [self.folder, self.output]
@@ -219,7 +218,7 @@ class Mine(ChoiceOptions, StoreCommand):
             "precision": compute.precision,
             "candidates": self.candidates,
             **choice,
-            **(versions_of(self.stemmer or AUTO_STEMMER) if self.bm25 else {}),
+            **(self._bm25_record if self.bm25 else {}),
         }
         options = {**before.get("options", {}), "mining": mining}
         if prompts:
@@ -228,6 +227,11 @@ class Mine(ChoiceOptions, StoreCommand):
             behind = prompts.get("positive", "")
             options["prompts"] = {"tokens": prompts.get("tokens", ""), **dict.fromkeys(names, behind)}
         return {**before, "options": options}
+
+    @property
+    def _bm25_record(self) -> dict[str, str | int | float]:
+        scoring = self.scoring()
+        return {**versions_of(self.stemmer or AUTO_STEMMER), "k1": scoring.k1, "b": scoring.b}
 
     @property
     def _sides(self) -> Sides:
@@ -245,7 +249,7 @@ class Mine(ChoiceOptions, StoreCommand):
             PipelineError: the model cannot be loaded or cannot embed the texts; the message says why.
         """
         pool = self._pool(source.texts)
-        lexical = LexicalSearch(source.texts, pool, self._words(source.texts)) if self.bm25 else None
+        lexical = LexicalSearch(source.texts, pool, self.scoring(self._words(source.texts))) if self.bm25 else None
         if self.model is None:
             return Miner(source, self, None, None, lexical)
         model = self._loaded(compute)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.retrieval.bm25 import BM25, Scores
-from clearspan.retrieval.stemming import PLAIN, WordFunction
+from clearspan.retrieval.scoring import DEFAULT, Scoring
 from clearspan.retrieval.texts import MAX_ROWS
 from clearspan.retrieval.topk import NONE, Indices, TopK, rounded
 
@@ -127,11 +127,11 @@ class LexicalSearch:
     Args:
         texts: all texts.
         pool: the indices of the texts to search among, in ascending order; None for all texts.
-        words: function that splits a text into the words that are compared.
+        scoring: how BM25 scores a text.
     """
 
-    def __init__(self, texts: Sequence[str], pool: Indices | None = None, words: WordFunction = PLAIN) -> None:
-        self._index = BM25.of(texts, words)
+    def __init__(self, texts: Sequence[str], pool: Indices | None = None, scoring: Scoring = DEFAULT) -> None:
+        self._index = BM25.of(texts, scoring)
         self._is_searched = np.ones(len(texts), bool)
         if pool is not None:
             self._is_searched = np.isin(np.arange(len(texts)), pool)

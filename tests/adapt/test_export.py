@@ -229,7 +229,7 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
     result = export.finish(decision, record, given)
     settings = load_checksummed((out / "search.json").read_bytes())
     expected = {"vectors": "vectors", "model": "model", "weight": 0.8125, "stemmer": "german", "prompt_name": "query"}
-    assert settings == {**expected, "id_field": "isbn"}
+    assert settings == {**expected, "id_field": "isbn", "k1": decision.verdict.k1, "b": decision.verdict.b}
     saved = json.loads((out / "adapt.json").read_text())
     assert {key: saved[key] for key in ("steps", "updated", "delivered")} == {
         "steps": {"embed": "embed"},

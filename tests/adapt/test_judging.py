@@ -8,9 +8,17 @@ from types import ModuleType
 import pytest
 
 from clearspan.adapt import judging
-from clearspan.adapt.judging import Judging, fingerprint
+from clearspan.adapt.judging import Judging, fingerprint, write_verdicts
 from clearspan.common import words
+from clearspan.common.checksummed import dump_checksummed
+from clearspan.common.records import DataError
+from clearspan.eval.verdict import Verdict
 
+EARLIER_VERDICT = {
+    "task": "titles", "num_queries": 30, "num_texts": 90, "num_collection": 90, "systems": [], "winner": "BM25",
+    "best_trained": "trained", "best_untrained": "BM25", "difference": 0.0, "low": 0.0, "high": 0.0,
+    "word": "no difference", "sentence": "take BM25", "notes": [], "examples": [],
+}  # fmt: skip
 TYPE = "sentence_transformers.models.Transformer"
 
 
@@ -80,6 +88,31 @@ def test_another_version_of_the_verdict_or_of_words_judges_anew(
     before = fingerprint(options)
     monkeypatch.setattr(module, "VERSION", module.VERSION + 1)
     assert fingerprint(options) != before
+
+
+@pytest.mark.guarantee("verdict-among-all")
+def test_another_version_of_the_stemmer_judges_anew(options: Judging, monkeypatch: pytest.MonkeyPatch) -> None:
+    english = replace(options, stemmer="english")
+    before, without = fingerprint(english), fingerprint(options)
+    monkeypatch.setattr("clearspan.retrieval.stemming.version", lambda name: "9.9")
+    assert fingerprint(english) != before and fingerprint(options) == without
+
+
+@pytest.mark.guarantee("verdict-among-all")
+@pytest.mark.parametrize("stemmer", [None, "english"])
+def test_a_verdict_of_an_earlier_version_stays_with_its_k1_and_b(options: Judging, stemmer: str | None) -> None:
+    """It is not judged anew until a model, the dataset, the questions or an option changes."""
+    options = replace(options, stemmer=stemmer)
+    earlier = fingerprint(options, judging.EARLIER)
+    assert earlier != fingerprint(options)
+    kept = dump_checksummed({"inputs": earlier, "held_out": {}, "questions": None})
+    options.output.write_bytes(kept)
+    write_verdicts(options)
+    assert options.output.read_bytes() == kept
+    assert Verdict.from_json(EARLIER_VERDICT).k1 == 1.5 and Verdict.from_json(EARLIER_VERDICT).b == 0.75
+    options.trained.joinpath("config.json").write_text("{}")
+    with pytest.raises(DataError):  # this dataset cannot be judged
+        write_verdicts(options)
 
 
 @pytest.mark.guarantee("verdict-among-all")

@@ -20,6 +20,7 @@ from clearspan.cli.main import main as command
 from clearspan.common import same_text
 from clearspan.eval.models.load import load_model
 from clearspan.retrieval.bm25 import BM25
+from clearspan.retrieval.scoring import Scoring
 from clearspan.retrieval.stemming import Words
 from clearspan.shards import Dataset
 
@@ -88,7 +89,7 @@ def recomputed(folder: Path, verdict: dict[str, Any]) -> dict[str, float]:
     for title, text in held:
         queries.setdefault(same_text.key(title), (title, set()))[1].add(place[same_text.key(text)])
     asked, right = [title for title, _ in queries.values()], [places for _, places in queries.values()]
-    words = BM25.of(texts, Words("english")).scores(asked).array()
+    words = BM25.of(texts, Scoring(Words("english"), verdict["k1"], verdict["b"])).scores(asked).array()
     found = {}
     for system in verdict["systems"]:
         name, weight = system["name"], system["weight"]

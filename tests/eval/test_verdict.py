@@ -22,6 +22,7 @@ from clearspan.retrieval.comparison import RankedSystem
 from clearspan.retrieval.hybrid import WEIGHTS
 from clearspan.retrieval.ranks import Chunks, Ranks
 from clearspan.retrieval.retrieval_set import is_of_dev_half
+from clearspan.retrieval.scoring import GRID
 from clearspan.retrieval.stemming import PLAIN
 from tests.retrieval.compared import QUERIES, TEXTS, comparison
 
@@ -125,9 +126,17 @@ def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models
     right = list(range(len(titles)))
     parts = [part for text in texts for part in (halves(text) if cut else [text])]
     starts = np.arange(0, len(parts), len(parts) // len(texts))
-    index = BM25()
-    index.index([PLAIN(part) for part in parts], show_progress=False)
-    by_words = np.array([index.get_scores(PLAIN(title)) for title in titles])
+    of_grid = []
+    for k1, b in GRID:
+        index = BM25(k1=k1, b=b)
+        index.index([PLAIN(part) for part in parts], show_progress=False)
+        of_grid.append(np.array([index.get_scores(PLAIN(title)) for title in titles]))
+    on_dev = [reciprocal(best_of(each, starts), right, texts)[picks] for each in of_grid]
+    default, highest = GRID.index((1.2, 0.75)), max(range(16), key=lambda place: on_dev[place].mean().round(9))
+    gains = on_dev[highest] - on_dev[default]
+    is_sure = gains.mean() > 1.64 * gains.std(ddof=1) / len(gains) ** 0.5
+    by_words = of_grid[highest if is_sure else default]
+    assert (verdict.k1, verdict.b) == GRID[highest if is_sure else default] and verdict.num_dev == picks.sum()
     scores = {"BM25": (best_of(by_words, starts), None)}
     for name, function in (("trained", function_of(f"{models}:pairs")), ("embed", function_of(f"{models}:embed"))):
         cosines = unit(function(titles)) @ unit(function(parts)).T

@@ -1,5 +1,6 @@
 """A collection: what search.json says, and searches of a folder that is opened once."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -183,7 +184,7 @@ def test_a_folder_may_be_moved_with_what_lies_in_it(tmp_path: Path, monkeypatch:
 
 @pytest.mark.guarantee("adapted-folder-searches")
 def test_a_folder_without_settings_is_a_dataset_of_vectors(tmp_path: Path) -> None:
-    assert read_settings(str(tmp_path)) == SearchSettings(str(tmp_path), stemmer="auto")
+    assert read_settings(str(tmp_path)) == SearchSettings(str(tmp_path), stemmer="auto", k1=1.2, b=0.75)
 
 
 @pytest.mark.guarantee("adapted-folder-searches")
@@ -195,7 +196,10 @@ def test_damaged_settings_are_one_line(damage: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.guarantee("adapted-folder-searches")
-@pytest.mark.parametrize("change", [{"weight": 1.5}, {"prompt_name": 5}, {"vectors_": "out"}, {"stemmer": "latin"}])
+@pytest.mark.parametrize(
+    "change",
+    [{"weight": 1.5}, {"prompt_name": 5}, {"vectors_": "out"}, {"stemmer": "latin"}, {"k1": 0.0}, {"b": 1.5}],
+)
 def test_settings_that_cannot_be_are_not_written_nor_read(change: dict[str, Any], tmp_path: Path) -> None:
     write_collection(tmp_path, SearchSettings("vectors", "model", 0.5))
     before = (tmp_path / NAME).read_bytes()
@@ -206,6 +210,15 @@ def test_settings_that_cannot_be_are_not_written_nor_read(change: dict[str, Any]
     (tmp_path / NAME).write_bytes(dump_checksummed({"vectors": "vectors", **change}))
     with pytest.raises(PipelineError, match=r"search\.json: damaged"):
         read_settings(str(tmp_path))
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+def test_settings_of_an_earlier_version_keep_their_k1_and_b(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(dump_checksummed({"vectors": "vectors", "weight": 0.5, "stemmer": "english"}))
+    settings = read_settings(str(tmp_path))
+    assert (settings.k1, settings.b) == (1.5, 0.75)
+    write_collection(tmp_path, dataclasses.replace(settings, k1=0.6, b=0.9))
+    assert read_settings(str(tmp_path)) == dataclasses.replace(settings, k1=0.6, b=0.9)
 
 
 @pytest.mark.guarantee("adapted-folder-searches")

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from clearspan.retrieval.bm25 import BM25, Scores
-from clearspan.retrieval.comparison import SystemComparison
+from clearspan.retrieval.bm25 import BM25, Scores, WordCounts
+from clearspan.retrieval.comparison import Chosen, SystemComparison, combined_vectors
 from clearspan.retrieval.hybrid import CombinedVectors
-from clearspan.retrieval.retrieval_set import is_of_dev_half
+from clearspan.retrieval.retrieval_set import RetrievalSet, is_of_dev_half
+from clearspan.retrieval.scoring import GRID, K1, B, Scoring
 from tests.retrieval.compared import QUERIES, TEXTS, comparison
 
 ABOUT = "a model"
@@ -17,6 +18,11 @@ def of_words(scores: np.ndarray) -> tuple[Scores, BM25]:
     rows, weights = np.arange(TEXTS, dtype=np.int32), np.ones(TEXTS, np.float32)
     index = BM25({str(row): row for row in range(TEXTS)}, np.arange(TEXTS + 1), rows, weights, TEXTS)
     return Scores(index, [[(int(row), float(each[row])) for row in np.flatnonzero(each)] for each in scores]), index
+
+
+def same(vectors: CombinedVectors, num_rounds: int = 2) -> Chosen[CombinedVectors]:
+    """The same vectors in each round."""
+    return Chosen((vectors,) * num_rounds, vectors)
 
 
 @pytest.mark.guarantee("chosen-apart")
@@ -31,15 +37,17 @@ def test_a_weight_is_chosen_on_the_dev_queries() -> None:
     documents = np.eye(TEXTS, dtype=np.float32)
     beside = CombinedVectors.of((by_model, documents), of_words(by_words))
     whole = comparison()
-    found = whole.combined("trained", ABOUT, True, beside)
+    found = whole.combined("trained", ABOUT, True, same(beside, 1))
     assert found.weight is not None and found.weight < 0.5 and found.dev_mrr == 1
     assert (
         found.reciprocal.max() < 1 == whole.uncombined("trained", ABOUT, True, (by_model, documents)).reciprocal.min()
     )
     rows = np.arange(QUERIES)
-    crossed = comparison([(rows[20:], rows[:20]), (rows[:20], rows[20:])]).combined("trained", ABOUT, True, beside)
+    crossed = comparison([(rows[20:], rows[:20]), (rows[:20], rows[20:])]).combined(
+        "trained", ABOUT, True, same(beside)
+    )
     assert crossed.reciprocal.max() < 1 and len(crossed.reciprocal) == QUERIES, "each half by the weight of the other"
-    few = comparison([(rows[25:35], rows[:5]), (rows[:5], rows[25:35])]).combined("trained", ABOUT, True, beside)
+    few = comparison([(rows[25:35], rows[:5]), (rows[:5], rows[25:35])]).combined("trained", ABOUT, True, same(beside))
     assert few.reciprocal.max() < 1, "however few they are"
 
 
@@ -97,5 +105,73 @@ def test_a_system_of_questions_is_compared_by_the_weights_of_the_other_half() ->
     by_model, by_words = np.where(is_first, right, wrong), np.where(is_first, wrong, right)
     documents, rows = np.eye(TEXTS, dtype=np.float32), np.arange(QUERIES)
     beside = CombinedVectors.of((by_model, documents), of_words(by_words))
-    crossed = comparison([(rows[20:], rows[:20]), (rows[:20], rows[20:])]).combined("trained", ABOUT, True, beside)
+    crossed = comparison([(rows[20:], rows[:20]), (rows[:20], rows[20:])]).combined(
+        "trained", ABOUT, True, same(beside)
+    )
     assert crossed.dev_mrr == pytest.approx(crossed.reciprocal.mean()) and crossed.dev_mrr < 1
+
+
+def short_and_long(rounds: str) -> SystemComparison:
+    """40 queries of one word, each in a long text (three times) and in a short one.
+
+    The relevant text of the first half is the short one, which the default k1 and b rank first; that of the other half
+    is the long one, for which the default b is too high.
+
+    Args:
+        rounds: `long` if the queries with long texts are the dev queries, `short` if the others are, or `crossed`.
+    """
+    queries = [f"word{row}" for row in range(QUERIES)]
+    texts = [
+        text for word in queries for text in (f"{word} with", f"{word} {word} {word} {'some other words of it ' * 6}")
+    ]
+    right = [np.array([2 * row + (row >= QUERIES // 2)]) for row in range(QUERIES)]
+    rows = np.arange(QUERIES)
+    of_short, of_long = rows[:20], rows[20:]
+    every = {
+        "long": [(of_long, of_short)],
+        "short": [(of_short, of_long)],
+        "crossed": [(of_long, of_short), (of_short, of_long)],
+    }
+    return SystemComparison(RetrievalSet(texts, queries, right, right), every[rounds])
+
+
+@pytest.mark.guarantee("chosen-apart")
+def test_k1_and_b_are_chosen_on_the_dev_queries_and_not_on_the_test_queries() -> None:
+    """Whichever half is tested, the other one has chosen what is wrong for it."""
+    for rounds, is_default in (("long", False), ("short", True)):
+        comparison = short_and_long(rounds)
+        counts = WordCounts.of(comparison.collection.documents)
+        scoring = comparison.choose_scoring(counts)
+        assert (scoring.rounds[0] == scoring.final == Scoring()) is is_default
+        found = comparison.lexical("BM25", ABOUT, comparison.words(counts, scoring))
+        assert found.dev_mrr == 1 and found.reciprocal.tolist() == [0.5] * 20, rounds
+
+
+@pytest.mark.guarantee("chosen-apart")
+def test_each_half_of_the_questions_is_ranked_with_the_k1_and_b_of_the_other_half() -> None:
+    comparison = short_and_long("crossed")
+    counts = WordCounts.of(comparison.collection.documents)
+    scoring = comparison.choose_scoring(counts)
+    assert scoring.rounds[0].b < B and scoring.rounds[1] == Scoring()
+    words = comparison.words(counts, scoring)
+    found = comparison.lexical("BM25", ABOUT, words)
+    assert found.reciprocal.tolist() == [0.5] * QUERIES and found.dev_mrr == 0.5
+    flat = np.ones((QUERIES, 1), np.float32), np.ones((2 * QUERIES, 1), np.float32)
+    combined = comparison.combined("owl", ABOUT, False, combined_vectors(flat, words))
+    assert combined.reciprocal.max() <= 0.5, "and so is each hybrid"
+
+
+@pytest.mark.guarantee("chosen-apart")
+def test_a_search_has_the_k1_and_b_of_all_dev_queries() -> None:
+    """All questions together: three of four have a long text."""
+    whole = short_and_long("crossed")
+    rows = np.arange(10, QUERIES)
+    comparison = SystemComparison(whole.collection, [(rows[::2], rows[1::2]), (rows[1::2], rows[::2])])
+    counts = WordCounts.of(comparison.collection.documents)
+    scoring = comparison.choose_scoring(counts)
+    by_hand = []
+    for k1, b in GRID:
+        scores = counts.weighted(k1, b).scores(whole.collection.queries).array()
+        right = [int(each[0]) for each in whole.collection.relevant]
+        by_hand.append(np.mean([scores[row, right[row]] == scores[row].max() for row in rows]))
+    assert by_hand[GRID.index((scoring.final.k1, scoring.final.b))] == max(by_hand) > by_hand[GRID.index((K1, B))]

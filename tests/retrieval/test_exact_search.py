@@ -25,13 +25,16 @@ from tokenizers import Tokenizer
 import clearspan
 from clearspan.common.errors import PipelineError
 from clearspan.common.terminal import UsageError
+from clearspan.eval.models.lexical import Lexical
 from clearspan.pipelines.__main__ import main
 from clearspan.plugins import faiss_index
 from clearspan.plugins.faiss_index import MIN_LISTS, SAMPLED
 from clearspan.retrieval import exact, texts
 from clearspan.retrieval.bm25 import BM25
-from clearspan.retrieval.collection import open_collection
+from clearspan.retrieval.collection import SearchSettings, open_collection, write_collection
 from clearspan.retrieval.hits import Hit
+from clearspan.retrieval.products import products
+from clearspan.retrieval.scoring import DEFAULT, K1, B, Scoring
 from clearspan.retrieval.stemming import PLAIN, STEMMERS, Words
 from clearspan.retrieval.where import Condition, ConditionError, quoted_name
 from clearspan.serve.compare import SearchRequest, SideBySide
@@ -40,6 +43,7 @@ from clearspan.shards import Dataset, vectors
 from clearspan.shards.reader import ShardError
 from tests.conftest import ROOT, exit_code
 from tests.pipelines.conftest import without_beam
+from tests.serve.served import served
 
 QUERIES = ["An owl hunts at night.", "the north of the country", "A political party won in 1980", "zzzz"]
 TOP = 7
@@ -136,13 +140,15 @@ def everything(
     weight: float,
     keeps: Callable[[dict[str, Any]], bool] = lambda _: True,
     of: Callable[[str], list[str]] = Words("english"),  # noqa: B008  # the texts are English
+    k1: float = K1,
+    b: float = B,
 ) -> list[list[Row]]:
     """The hits of each query: all texts are scored, the best chunk stays for a document, and all are sorted."""
     rows = table_of(folders)
     library = SentenceTransformer(str(model), device="cpu")
     all_vectors = np.array([row["vector"] for row in rows])
     all_vectors /= np.linalg.norm(all_vectors, axis=1, keepdims=True)
-    index = bm25s.BM25()
+    index = bm25s.BM25(k1=k1, b=b)
     index.index([of(row["text"]) for row in rows], show_progress=False)
     hits = []
     for query in QUERIES:
@@ -501,6 +507,30 @@ def test_a_stemmer_finds_other_forms_of_a_word(embedded: Make, model: Path, tmp_
     assert Words("german")("Die Häuser, das Haus")[1::2] == ["haus", "haus"]
 
 
+@pytest.mark.guarantee("adapted-folder-searches")
+@pytest.mark.slow
+def test_search_page_and_eval_score_with_the_k1_and_b_of_a_folder(embedded: Make, model: Path, tmp_path: Path) -> None:
+    made, folder = embedded("lines"), tmp_path / "adapted"
+    folder.mkdir()
+    write_collection(folder, SearchSettings(str(made), str(model), 0.0, "english", k1=0.6, b=0.9))
+    collection = clearspan.open_collection(folder)
+    found = collection.search(QUERIES, TOP)
+    scores = [[hit.score for hit in hits] for hits in found]
+    given = clearspan.open_collection(made, stemmer="english", k1=0.6, b=0.9).search(QUERIES, TOP, weight=0)
+    check(given, everything([made], model, 0.0, k1=0.6, b=0.9), [made])
+    assert [[hit.score for hit in hits] for hits in given] == scores
+    plain = clearspan.open_collection(made).search(QUERIES, TOP, weight=0)
+    assert [[hit.score for hit in hits] for hits in plain] != scores
+    with served(collection) as site:
+        systems = {each["key"]: each for each in site.search(QUERIES[0], top=TOP).json["systems"]}
+    assert [hit["score"] for hit in systems["bm25"]["hits"]] == pytest.approx(scores[0], abs=1e-6)
+    stored = [row["text"] for row in table_of([made])]
+    of_eval = products(*Lexical("bm25:english", Scoring(k1=0.6, b=0.9)).ranking(QUERIES, stored))
+    assert [sorted(row, reverse=True)[: len(each)] for row, each in zip(of_eval, scores, strict=True)] == [
+        pytest.approx(each, abs=1e-5) for each in scores
+    ]
+
+
 class Trigrams:
     """Another tokenizer for BM25: the letters of a text in threes, whatever its words."""
 
@@ -517,11 +547,11 @@ class Trigrams:
 def test_another_tokenizer_for_bm25_is_a_function_of_a_text_with_a_key(embedded: Make, tmp_path: Path) -> None:
     texts = clearspan.open_collection(embedded("lines")).texts
     stored = [text for _, _, batch in texts.batches("") for text in batch.column("text").to_pylist()]
-    scores = BM25.of_collection(texts, Trigrams()).scores(["encyclop"]).array()
-    expected = BM25.of(stored, Trigrams()).scores(["encyclop"]).array()
+    scores = BM25.of_collection(texts, Scoring(Trigrams())).scores(["encyclop"]).array()
+    expected = BM25.of(stored, Scoring(Trigrams())).scores(["encyclop"]).array()
     assert scores[0] == pytest.approx(expected[0], rel=1e-5)
     assert all(score > 0 for score, text in zip(scores[0], stored, strict=True) if "encyclop" in text.lower())
-    BM25.of_collection(texts, Words())
+    BM25.of_collection(texts, DEFAULT)
     assert len(list((tmp_path / "cache").glob("*.bm25"))) == 2  # another key, another index
 
 

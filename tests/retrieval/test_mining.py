@@ -31,6 +31,7 @@ from clearspan.retrieval.mining import miner, nearest
 from clearspan.retrieval.mining.choice import Allowed, ChoiceOptions, allowed_texts, negatives_of_rows
 from clearspan.retrieval.mining.nearest import BestTexts, LexicalSearch, Nearest
 from clearspan.retrieval.mining.source import MiningSource, read_source
+from clearspan.retrieval.scoring import K1, B
 from clearspan.retrieval.stemming import PLAIN
 from clearspan.retrieval.topk import NONE
 from clearspan.shards import Dataset, verify
@@ -361,7 +362,7 @@ def test_bm25_finds_what_its_library_scores_highest(
 ) -> None:
     monkeypatch.setattr(nearest, "TOGETHER", 7)
     texts, queries = [row["text"] for row in records], [row["title"] for row in records[:40]]
-    index = bm25s.BM25(dtype="float64")
+    index = bm25s.BM25(k1=K1, b=B, dtype="float64")
     index.index([PLAIN(text) for text in texts], show_progress=False)
     found = LexicalSearch(texts).search(queries, [np.array([3, row]) for row in range(40)], 12)
     for row, query in enumerate(queries):

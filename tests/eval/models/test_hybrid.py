@@ -15,6 +15,7 @@ from clearspan.eval.models.similarity import UnscoredError
 from clearspan.retrieval.hybrid import HYBRID_WEIGHT
 from clearspan.retrieval.products import products
 from clearspan.retrieval.retrieval_set import RetrievalSet
+from clearspan.retrieval.scoring import K1, B
 from clearspan.retrieval.stemming import Words
 
 STEMS = Words("english")
@@ -44,7 +45,7 @@ def test_the_scores_are_those_of_scoring_each_query_alone(
 ) -> None:
     monkeypatch.setattr("clearspan.retrieval.products.BLOCK_SCORES", 3 * 1400)
     made = products(*Hybrid(EmbeddingSimilarity(letters), weight).ranking(cranfield.queries, cranfield.documents))
-    index = BM25()
+    index = BM25(k1=K1, b=B)
     index.index([STEMS(text) for text in cranfield.documents], show_progress=False)
     rows = letters(cranfield.documents)
     lengths = np.linalg.norm(rows, axis=1)

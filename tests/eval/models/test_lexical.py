@@ -18,6 +18,7 @@ from clearspan.eval.tasks.retrieval import RetrievalTask, search
 from clearspan.eval.tasks.task import TaskContext
 from clearspan.retrieval.products import products
 from clearspan.retrieval.retrieval_set import RetrievalSet
+from clearspan.retrieval.scoring import K1, B
 from clearspan.retrieval.stemming import PLAIN
 
 
@@ -71,7 +72,7 @@ def test_scikit_learn_alone_ignores_words_of_one_letter(name: str, num_found: in
 @pytest.mark.slow
 def test_bm25_scores_are_those_of_bm25s(cranfield: RetrievalSet) -> None:
     queries, documents = Lexical("bm25:none").ranking(cranfield.queries, cranfield.documents)
-    index = BM25()
+    index = BM25(k1=K1, b=B)
     index.index([PLAIN(text) for text in cranfield.documents], show_progress=False)
     expected = [index.get_scores(PLAIN(text)) for text in cranfield.queries]
     np.testing.assert_allclose(products(queries, documents), expected, rtol=1e-5, atol=1e-5)
