@@ -247,6 +247,7 @@ def judge(
         task = "questions"
     compute = compute or resolve(AUTO, "fp32")
     queried, documents = comparison.collection.queries, comparison.collection.documents
+    # BM25 alone ranks the chunks of this model, so k1 and b are chosen among them.
     reference = next((each for each in candidates if not each.is_trained), candidates[0])
     lexical = Lexical(f"{BM25_NAME}:{stemmer or NO_STEMMER}")
     scoring: Chosen[Scoring] | None = None
@@ -255,7 +256,7 @@ def judge(
     results: dict[str, list[RankedSystem]] = {}
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
     remarks: dict[str, list[str]] = {}
-    for candidate in sorted(candidates, key=lambda each: each is not reference):
+    for candidate in sorted(candidates, key=lambda each: cut is not None and each is not reference):
         model = load_encoder(candidate.model, None, compute.precision, compute.device)
         similarity = Prompted.of(model, prompt_name, cache, batch_tokens, progress)
         chunks = cut(model, similarity.prompts.document, documents) if cut else None

@@ -14,7 +14,7 @@ from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.prompted import Prompted
 from clearspan.pipelines.__main__ import main as pipelines
-from clearspan.retrieval.comparison import SystemComparison
+from clearspan.retrieval.comparison import Chosen, SystemComparison
 from clearspan.retrieval.hybrid import WEIGHTS, CombinedVectors, best_weight
 from clearspan.retrieval.ranks import Chunks, ranks
 from clearspan.retrieval.retrieval_set import RetrievalSet
@@ -99,7 +99,9 @@ def test_a_comparison_of_chunks_tests_each_half_by_the_weight_of_the_other_among
     chunks, combined = vectors
     rows = np.arange(40)
     halves = [(rows[20:], rows[:20]), (rows[:20], rows[20:])]
-    found = SystemComparison(collection, halves).combined("trained", "a model", True, combined)
+    found = SystemComparison(collection, halves).combined(
+        "trained", "a model", True, Chosen((combined, combined), combined)
+    )
     expected = np.empty(40)
     for dev, test in halves:
         weight = best_weight(combined.select(dev).reciprocal_ranks(collection.select(dev.tolist())))
