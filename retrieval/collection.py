@@ -178,7 +178,7 @@ class Collection:
 
     @functools.cached_property
     def scoring(self) -> Scoring:
-        """How BM25 scores the texts."""
+        """The words, k1 and b by which BM25 scores the texts."""
         return Scoring(self.words, self._settings.k1, self._settings.b)
 
     @functools.cached_property

@@ -64,7 +64,7 @@ class RankedSystem:
 
 @dataclass(frozen=True)
 class Chosen(Generic[T]):
-    """What the dev queries chose, or what follows from it.
+    """A choice by the dev queries, such as BM25's k1 and b, or a result that follows from it.
 
     Attributes:
         rounds: what the dev queries of each round chose, for the test queries of this round.
@@ -233,7 +233,7 @@ class SystemComparison:
 
     @property
     def _is_crossed(self) -> bool:
-        """Whether each half chooses for the other: on the queries that chose it, a setting looks better than it is."""
+        """Return whether each half chooses for the other. Its own choice looks better on a half than it is."""
         return len(self.rounds) > 1
 
     def _ranks(self, of_rounds: Sequence[tuple[Vectors, Vectors, Chunks | None]]) -> Ranks:

@@ -1,4 +1,4 @@
-"""How BM25 scores texts: the words that it compares, and its parameters k1 and b.
+"""Settings of BM25: the words that it compares, and its parameters k1 and b.
 
     weight of a word in a text = idf x count / (count + k1 x (1 - b + b x length of the text / mean length))
 
@@ -30,7 +30,7 @@ pair with the highest MRR on 20 package titles or docstrings often has an MRR 2 
 
 @dataclasses.dataclass(frozen=True)
 class Scoring:
-    """How BM25 scores texts.
+    """Settings of BM25, which determine the scores of texts.
 
     Attributes:
         words: function that splits a text into the words that are compared.
@@ -53,7 +53,7 @@ class Scoring:
 
     @property
     def key(self) -> dict[str, str | int | float]:
-        """What determines the scores, by name. A stored BM25 index's name depends on it."""
+        """The versions and settings that determine the scores, by name. A stored BM25 index's name depends on them."""
         return {**self.words.key, "k1": float(self.k1), "b": float(self.b)}
 
 
