@@ -30,6 +30,7 @@ from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.encoder.sentence_encoder import Encoder, FolderEncoder
 from clearspan.common.errors import PipelineError
 from clearspan.common.files import sha256
+from clearspan.common.hub import model_folder
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
 from clearspan.common.records import DataError
@@ -50,6 +51,12 @@ BLOCK_TEXTS = 8192
 """Number of documents that are cut into chunks at a time."""
 
 
+def named_folder(value: str) -> str:
+    """Return NAME=DIR with the folder of a model of the hub in place of its reference."""
+    name, equals, folder = value.partition("=")
+    return f"{name}{equals}{model_folder(folder)}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judging(Command):
     """Command that ranks the texts of a collection with each system, and writes which system finds them best."""
@@ -61,7 +68,7 @@ class Judging(Command):
     """Dataset with a held-out part."""
     trained: Annotated[Path, Flag("DIR")]
     """Folder of the model that was trained on the dataset."""
-    untrained: Annotated[tuple[str, ...], Flag("NAME=DIR")] = ()
+    untrained: Annotated[tuple[str, ...], Flag("NAME=DIR", resolve=named_folder)] = ()
     """Base model to compare, which needs no training here, and its name; may be repeated."""
     stemmer: Annotated[str | None, Flag("LANGUAGE", choices=STEMMERS)] = None
     """Language whose word endings BM25 ignores."""

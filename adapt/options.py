@@ -12,6 +12,7 @@ from clearspan.common.compute import AUTO, Precision
 from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
 from clearspan.common.errors import PipelineError
+from clearspan.common.hub import model_folder, within
 from clearspan.common.model_folder import model_name
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
@@ -44,9 +45,9 @@ class Adapt(Options):
     """Read each file, or each line, of plain text as one text."""
     encoding: Annotated[str | None, Flag("NAME")] = None
     """Encoding of text files, e.g. cp1252; auto: detect the encoding of each file (default utf-8)."""
-    model: Annotated[str | None, Flag("DIR", path=True)] = None
-    """Folder of a sentence-transformers model to adapt, or static:DIR for a static encoder made of the model in DIR
-    (default: a static encoder from the texts alone).
+    model: Annotated[str | None, Flag("DIR", path=True, resolve=within(STATIC, model_folder))] = None
+    """Folder of a sentence-transformers model to adapt, or static:DIR for a static encoder made of the model in DIR; as
+    DIR also hf:ORG/NAME[@REVISION], which is fetched from the hub (default: a static encoder from the texts alone).
     """
     prompt_name: Annotated[tuple[str, ...], Flag("NAME", commas=True)] = ()
     """Name of the model's prompt before titles and texts; TITLES,TEXTS: two names; none: no prompt (default: as

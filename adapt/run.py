@@ -26,6 +26,7 @@ from clearspan.adapt.runner import (
     STATE,
     UPDATED,
     AdaptRecord,
+    with_commit,
     with_fields,
     with_precision,
     with_share,
@@ -60,6 +61,7 @@ def find_best(options: Adapt) -> Result:
         CommandError: a stage failed.
     """
     record = AdaptRecord.read(options)
+    options = with_commit(options, record)
     options = refuse_or_resolve(options, record)
     updates = check_update(options, record)
     if options.dry_run:

@@ -19,6 +19,7 @@ from clearspan.common.checksummed_folder import FolderChangedError, set_aside
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.prompts import NONE
 from clearspan.common.errors import PipelineError
+from clearspan.common.hub import RECORD, hub_record, reference
 from clearspan.common.model_forms import NO_FOLDER, STATIC, model_value_error
 from clearspan.common.terminal import UsageError
 from clearspan.retrieval.stemming import AUTO as STEMMER_AUTO
@@ -73,6 +74,7 @@ class AdaptRecord:
         if given is not None and options.output.resolve().is_relative_to(given.resolve()):
             raise UsageError(f"`output` {options.output}: is in `model`, which is copied: name a folder outside of it")
         state: dict[str, Any] = {"format": FORMAT, "steps": {}, "given": given and model_sha256(given)}
+        state |= hub_record(model=given) if given else {}
         if not path.is_file():
             if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
                 raise UsageError(f"`output` {options.output}: holds other files: name a new or an empty folder")
@@ -89,8 +91,10 @@ class AdaptRecord:
                 f"`output` {options.output}: another version of this command made it: name another `output`"
             )
         if not same:
+            made_with = saved.get(RECORD, {}).get("model")
+            known = f", {made_with}: name that one, or another `output`" if made_with else ": name another `output`"
             raise UsageError(
-                f"`model` {given}: differs from the model with which {path} was made: name another `output`"
+                f"`model` {reference(given or '')}: differs from the model with which {path} was made{known}"
             )
         return cls(options.output, state)
 
@@ -161,6 +165,16 @@ class AdaptRecord:
             self.commands[stage.name] = stage.recorded
             self.save()
         stage.check()
+
+
+def with_commit(options: Adapt, record: AdaptRecord) -> Adapt:
+    """Return the options with the commit of the first call if a model of the hub has moved on, with the same files."""
+    made_with = record.content.get(RECORD, {}).get("model")
+    if made_with is None or options.model is None or options.encoder is None:
+        return options
+    if reference(options.encoder) in (str(options.encoder), made_with):
+        return options
+    return dataclasses.replace(options, model=f"{STATIC if options.makes_static else ''}{made_with}")
 
 
 def with_precision(options: Adapt, record: AdaptRecord) -> Adapt:

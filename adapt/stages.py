@@ -23,6 +23,7 @@ from clearspan.cli.words import words
 from clearspan.common import terminal
 from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, quoted_prompt
 from clearspan.common.errors import PipelineError
+from clearspan.common.hub import reference
 from clearspan.common.options import from_keywords
 from clearspan.common.plain_json import Option
 from clearspan.common.spawned import CommandError, call
@@ -71,7 +72,8 @@ class Stage(NamedTuple):
     check: Callable[[], object] = lambda: None
 
     def __str__(self) -> str:
-        return shlex.join(["python", "-m", *self.called, *words(self.command, {**self.options, **self.of_call})])
+        given = {name: _recorded(value) for name, value in {**self.options, **self.of_call}.items()}
+        return shlex.join(["python", "-m", *self.called, *words(self.command, given)])
 
     @property
     def recorded(self) -> str:
@@ -108,6 +110,11 @@ class Stage(NamedTuple):
             raise
         except command.expected as error:
             raise CommandError(terminal.one_line(error)) from None
+
+
+def _recorded(value: Option) -> Option:
+    """Return the value of an option as a command line on any machine names it: a model of the hub by its reference."""
+    return reference(value) if isinstance(value, str | Path) else value
 
 
 def _run_here(command: Vocabulary | Questions, quiet: bool) -> None:
@@ -159,7 +166,7 @@ def start(options: Adapt) -> Stage:
     """Return the stage that makes the static encoder from which training starts."""
     given = options.encoder
     source: dict[str, Option] = {"tokenizer": options.output / TOKENIZER} if given is None else {"model": given}
-    about = f"a static encoder of {DIMS:,} dimensions, {'random' if given is None else f'from {given}'}"
+    about = f"a static encoder of {DIMS:,} dimensions, {'random' if given is None else f'from {reference(given)}'}"
     line = {**source, "shards": options.output / TEXTS, "dims": DIMS, "output": options.base}
     return Stage("start", about, ("clearspan.train.distill",), Distill, line)
 
@@ -271,7 +278,7 @@ def _asked(options: Adapt) -> dict[str, Option]:
 def judge(options: Adapt) -> Stage:
     """Return the stage that ranks the texts with each system, and writes the verdict."""
     questions = options.output / QUESTIONS_FILE if options.queries else None
-    untrained = [f"{name}={path}" for name, path in options.untrained.items()]
+    untrained = [f"{name}={reference(path)}" for name, path in options.untrained.items()]
     line: dict[str, Option] = {"data": options.output / TEXTS, "trained": options.trained, "untrained": untrained}
     line["stemmer"] = options.bm25_stemmer
     line |= {"queries": questions, "prompt_name": ",".join(options.prompt_name) or None}
@@ -285,7 +292,8 @@ def judge(options: Adapt) -> Stage:
     about += what
     about += f"{' and of your questions' if questions else ''} among all texts"
     if options.makes_static and line["precision"]:
-        about += f" ({options.encoder} itself embeds them all, which may take longest: `skip_given` leaves it out)"
+        given = reference(options.encoder or "")
+        about += f" ({given} itself embeds them all, which may take longest: `skip_given` leaves it out)"
     return Stage("judge", about, ("clearspan.adapt.judging",), Judging, {**line, "output": options.output / VERDICT})
 
 
@@ -346,5 +354,10 @@ def recipe_keys(options: Adapt, dataset: Path) -> list[str]:
         dataset: the folder of the dataset to train on.
     """
     paths = {"data.text.path": dataset, "data.text.validation": held_out.folder_of(str(dataset))}
-    keys = {**paths, "model.path": options.base, "output": options.output / "run", "training.eval_data": "heldout"}
+    keys = {
+        **paths,
+        "model.path": reference(options.base),
+        "output": options.output / "run",
+        "training.eval_data": "heldout",
+    }
     return [f"{key}={value}" for key, value in keys.items()]

@@ -70,6 +70,9 @@ class Flag:
         hidden: whether the help leaves out the option.
         rest: whether the field takes the words of a command line that are no option of the command. Without such a
             field, these words are an error.
+        resolve: function that returns the value to use for a valid value, e.g. the folder of a model that is fetched.
+            It is called when all options are known to be valid by themselves, and must return its own result unchanged.
+            None to use the value as it is.
     """
 
     metavar: str | None = None
@@ -87,6 +90,7 @@ class Flag:
     output: bool = False
     hidden: bool = False
     rest: bool = False
+    resolve: Callable[[str], str] | None = None
 
 
 class OptionField(NamedTuple):
@@ -308,7 +312,20 @@ class Options:
                 )
             if field.flag.commas and (twice := [name for name in value if value.count(name) > 1]):
                 raise ValueError(f"{field.option}: {twice[0]} is named twice")
+        self._resolve()
         self.validate()
+
+    def _resolve(self) -> None:
+        for field in fields_of(type(self)):
+            value, resolve = getattr(self, field.name), field.flag.resolve
+            if resolve is None or value is None or value == field.default:
+                continue
+            try:
+                given = value if field.is_tuple else (value,)
+                used = tuple(type(each)(resolve(str(each))) for each in given)
+            except ValueError as error:
+                raise ValueError(f"{field.name_in_message} {error}") from None
+            object.__setattr__(self, field.name, used if field.is_tuple else used[0])
 
     def validate(self) -> None:
         """Raise ValueError if the values of the fields, each of which is valid, do not fit together."""

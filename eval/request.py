@@ -10,6 +10,7 @@ from clearspan.common.compute import AUTO, Device, Precision
 from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
+from clearspan.common.hub import model_folder, within
 from clearspan.common.model_forms import HYBRID, model_value_error
 from clearspan.common.options import Flag, Json, Quiet, checking
 from clearspan.eval.files import existing_folder
@@ -49,7 +50,7 @@ def check_name(text: str) -> None:
 class EvalOptions(ParameterOptions):
     """The options of `clearspan eval`: the models to score, the tasks, and the settings of the evaluation."""
 
-    model: Annotated[tuple[str, ...], Flag("MODEL", parse=checking(check_model))]
+    model: Annotated[tuple[str, ...], Flag("MODEL", parse=checking(check_model), resolve=within(HYBRID, model_folder))]
     """Model to score, in one of the forms listed above; may be repeated."""
     output: Annotated[Path, Flag("DIR", output=True)]
     """Folder for the results; created if missing."""

@@ -19,7 +19,9 @@ from clearspan.common.compute import Compute, resolve
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import is_foreign, write_bytes, write_text
+from clearspan.common.hub import reference, within
 from clearspan.common.model_folder import EncoderError
+from clearspan.common.model_forms import HYBRID
 from clearspan.common.options import from_keywords
 from clearspan.common.plain_json import Option
 from clearspan.common.plugins import PluginError
@@ -252,7 +254,7 @@ def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
 
 
 def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded: "_Tasks") -> Scored:
-    results = Results(model=name, spec=spec, skipped=dict(loaded.skipped))
+    results = Results(model=name, spec=within(HYBRID, reference)(spec), skipped=dict(loaded.skipped))
     facts: dict[str, object] = {}
     model = None
     prompted = None

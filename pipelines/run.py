@@ -28,6 +28,7 @@ from annotated_types import Ge, Lt
 from clearspan.cli.command import Result
 from clearspan.common.errors import PipelineError
 from clearspan.common.files import locked, remove_temporaries
+from clearspan.common.hub import with_recorded_hub
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.common.terminal import as_printed
@@ -264,6 +265,10 @@ def run(builder: Builder, options: RunOptions) -> DatasetSummary | None:
     fingerprint["options"] |= {**curation.options, "max_document_bytes": reading.max_bytes}
     if inputs.classes is not None:
         fingerprint["options"]["taken"] = inputs.classes.counts
+    began = planning.began(options.output)
+    has_same_tokenizer = began.get("tokenizer") == fingerprint.get("tokenizer")
+    if began and has_same_tokenizer and not update.option_differences(began, fingerprint):
+        fingerprint = with_recorded_hub(fingerprint, began)
     plan = planning.make_plan(inputs, fingerprint, options.unit_bytes or builder.unit_bytes(inputs), reading.uncut)
     _check_apart(options, plan)
     seconds = sum(unit.text_bytes for unit in plan.units) / builder.bytes_per_s

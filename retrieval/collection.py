@@ -30,6 +30,7 @@ from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.errors import PipelineError
 from clearspan.common.field_names import id_field
 from clearspan.common.files import write_bytes
+from clearspan.common.hub import model_folder
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.model_forms import check_folder
 from clearspan.common.terminal import UsageError, one_line, warn
@@ -425,8 +426,9 @@ def open_collection(
     Args:
         folder: a dataset that `make_dataset("embed", ...)` made, or a folder with search.json, such as the output of
             `adapt`.
-        model: the folder of the model that made the vectors; None: the model that search.json of the first collection
-            names, or else of the next one that names a model.
+        model: the folder of the model that made the vectors, or `hf:ORG/NAME[@REVISION]` for a model of the Hugging
+            Face hub, which is fetched; None: the model that search.json of the first collection names, or else of the
+            next one that names a model.
         also: folders of further collections, with vectors of the same model, that are searched together with the first
             as if they were one.
         stemmer: language whose word endings BM25 ignores, such as `german`, or `none` to compare whole words; None: as
@@ -454,7 +456,8 @@ def open_collection(
         raise UsageError(f"{twice[-1]}: is given twice: name each collection once")
     datasets = [_vectors_of(settings) for settings in all_settings]
     first = all_settings[0]
-    chosen = (str(each) for each in (model, *(settings.model for settings in all_settings)) if each is not None)
+    given = None if model is None else _named(str(model))
+    chosen = (str(each) for each in (given, *(settings.model for settings in all_settings)) if each is not None)
     try:
         check_device(device)
         asked: dict[str, Any] = {"stemmer": stemmer, "k1": k1, "b": b}
@@ -472,6 +475,14 @@ def open_collection(
     ]
     texts = Texts(datasets, folders, id_fields, keep, quiet)
     return Collection(texts, dataclasses.replace(first, model=named), device, index)
+
+
+def _named(model: str) -> str:
+    """Return the folder of the model that a caller names."""
+    try:
+        return model_folder(model)
+    except EncoderError as error:
+        raise UsageError(f"`model` {error}") from None
 
 
 def _place(path: str) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Annotated
 
 from clearspan.common.compute import AUTO, Device, check_device
+from clearspan.common.hub import model_folder
 from clearspan.common.model_forms import check_folder
 from clearspan.common.options import Flag, Quiet
 from clearspan.retrieval.collection import Collection, open_collection
@@ -18,8 +19,10 @@ class CollectionCommand(ScoringOptions, StoreCommand):
 
     folder: Annotated[str, Flag("DIR", positional=True, path=True)]
     """Dataset that `embed` wrote, local or on gs:// or s3://, or the output folder of `adapt`."""
-    model: Annotated[str | None, Flag("DIR", path=True)] = None
-    """Local folder of the model that made the vectors (default: the model that the folder of `adapt` names)."""
+    model: Annotated[str | None, Flag("DIR", path=True, resolve=model_folder)] = None
+    """Folder of the model that made the vectors, or hf:ORG/NAME[@REVISION], which is fetched from the hub (default: the
+    model that the folder of `adapt` names).
+    """
     also: Annotated[tuple[str, ...], Flag("DIR", path=True)] = ()
     """Another collection, embedded with the same model, to search together with DIR; may be repeated."""
     index: Annotated[str | None, Flag("NAME")] = None

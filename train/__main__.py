@@ -50,8 +50,9 @@ class Train(TrainOptions, Command):
         """
         if self.list:
             return run.catalog()
-        check(self)
-        return Printed(code=launch(self.command(), verbose=self.launcher.log_level is not None))
+        models = check(self)
+        command = dataclasses.replace(self, overrides=(*self.overrides, *models)).command()
+        return Printed(code=launch(command, verbose=self.launcher.log_level is not None))
 
     def command(self) -> list[str]:
         """Return the command-line arguments of DeepSpeed's launcher.
@@ -67,15 +68,18 @@ def train(options: TrainOptions, launcher: LauncherOptions) -> Train:
     return Train(**given, launcher=launcher)
 
 
-def check(options: TrainOptions) -> None:
+def check(options: TrainOptions) -> list[str]:
     """Check the recipe, its datasets' manifests and its output folder before ranks start.
+
+    Returns:
+        The models of the hub that the recipe names, as further overrides for the ranks (`train.recipe.pinned`).
 
     Raises:
         RecipeError, ManifestError, OSError: the recipe cannot work, or its data or its output folder is unusable.
     """
     from clearspan.shards import Dataset
     from clearspan.train import run_folder
-    from clearspan.train.recipe import load_recipe
+    from clearspan.train.recipe import load_recipe, pinned
 
     recipe = load_recipe(options.recipe, options.overrides)
     for data in recipe.data.values():
@@ -83,6 +87,7 @@ def check(options: TrainOptions) -> None:
     run_folder.check(recipe, options.resume)
     with files.locked(recipe.output) if Path(recipe.output).is_dir() else contextlib.nullcontext():
         pass
+    return pinned(recipe)
 
 
 def launch(arguments: Sequence[str], verbose: bool = False) -> int:

@@ -115,7 +115,7 @@ def train_model(
                 said = f"; {NEVER_BETTER}" if never_better(Path(loaded.output) / METRICS) else ""
                 terminal.notice(f"{loaded.output}: this run has finished already: nothing to do{said}")
             return Run(Path(loaded.output))
-    named = {"recipe": str(recipe), "overrides": tuple(changes)}
+    named = {"recipe": str(recipe), "overrides": (*changes, *recipes.pinned(loaded))}
     options = TrainOptions(**named, resume=resume, dry_run=dry_run, quiet=quiet)  # type: ignore[arg-type]
     try:
         call(TRAIN, options, devices, expected=(RecipeError, *EXPECTED), quiet=quiet)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common.delimited import TABLE_SUFFIXES
+from clearspan.common.hub import HUB, split
 from clearspan.train.config.layers import parse
 from clearspan.train.config.options import DEV, GIVEN, HELD_OUT
 
@@ -130,7 +131,11 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     scores = {} if origin.step is None else origin.scores.get(origin.step, {})
     if origin.start == UNCHANGED:
         scores = first
+    model = options.get("model") or {}
+    base = next((str(model[key]) for key in ("path", "distill") if str(model.get(key) or "").startswith(HUB)), "")
     front = ModelCardData(library_name=LIBRARY, pipeline_tag="sentence-similarity", tags=TAGS)
+    if base:
+        front.base_model = split(base)[0]
     if DEV in scores:
         front.model_name = name
         front.eval_results = [EvalResult(dataset_type="unknown", metric_value=round(scores[DEV], 2), **measure)]
@@ -139,6 +144,8 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
         trained = f"In training {origin.start}"
     elif not options.get("objectives"):
         trained = "A static encoder made of another encoder with Clearspan, without training"
+    if base:
+        trained += f", from `{base}`"
     dim = encoder.inference.truncate_dim or encoder.dim
     shape = f"{encoder.pooling} pooling over {dim} dimensions, at most {encoder.max_tokens} tokens"
     if not encoder.attends:

@@ -19,6 +19,7 @@ from annotated_types import Ge
 
 from clearspan.cli.command import Command, Printed, Result
 from clearspan.common.encoder.prompts import Prompts
+from clearspan.common.hub import model_folder, tokenizer_folder
 from clearspan.common.model_forms import model_value_error
 from clearspan.common.options import Flag
 from clearspan.common.terminal import as_printed
@@ -37,10 +38,11 @@ class Distill(Command):
     example: ClassVar[str] = EXAMPLE
     remedy: ClassVar[str] = "run it again"
 
-    model: Annotated[Path | None, Flag("DIR")] = None
-    """Local folder of the encoder."""
-    tokenizer: Annotated[Path | None, Flag("PATH")] = None
-    """Tokenizer.json, or the folder that holds it, instead of --model: all vectors are random."""
+    model: Annotated[Path | None, Flag("DIR", resolve=model_folder)] = None
+    """Folder of the encoder, or hf:ORG/NAME[@REVISION], which is fetched from the hub."""
+    tokenizer: Annotated[Path | None, Flag("PATH", resolve=tokenizer_folder)] = None
+    """Tokenizer.json, the folder that holds it or hf:ORG/NAME[@REVISION], instead of --model: all vectors are random.
+    """
     output: Annotated[Path, Flag("DIR", output=True)]
     """Folder to write: a new one, or an export that has not been changed."""
     shards: Annotated[tuple[str, ...], Flag("DIR", many=True, path=True)] = ()

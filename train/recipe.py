@@ -6,6 +6,7 @@ A recipe names the datasets and the objectives that it uses. Each type of object
 (`train.objectives`), and so has each modality, which makes patches of a dataset that is not text (`train.modalities`).
 """
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clearspan.common.hub import model_folder, reference
 from clearspan.common.parsing import closest
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming, nearest_key, typed
@@ -73,6 +75,7 @@ def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
             with naming(key):
                 f"{key} {value}".encode()  # recipe.yaml is UTF-8, which half of a surrogate pair is not
         check(recipe)
+        _resolve(recipe)
         return recipe
     except RecursionError:
         raise RecipeError(f"{path}: nested too deeply, with its overrides") from None
@@ -236,11 +239,47 @@ def modality(name: str, config: DatasetConfig, dataset: Dataset) -> "Modality | 
         return modalities.build(type_, options, dataset)
 
 
+def _models(recipe: Recipe) -> dict[str, tuple[dict[str, Any], str]]:
+    """Return the keys of a recipe whose values name a model: key -> (the mapping that holds the value, its name there).
+
+    Keys without a value are left out.
+    """
+    options = vars(recipe.model)
+    places = {f"model.{name}": (options, name) for name in ("path", "distill")}
+    places |= {f"data.{name}.modality.path": (data.modality, "path") for name, data in recipe.data.items()}
+    values = {key: holder.get(name) for key, (holder, name) in places.items()}
+    return {key: place for key, place in places.items() if isinstance(values[key], str) and values[key]}
+
+
+def _resolve(recipe: Recipe) -> None:
+    """Replace each model of the hub in a recipe by its folder in the hub's cache; fetch it if it is not there.
+
+    Raises:
+        RecipeError: there is no such model, or it cannot be fetched.
+    """
+    for key, (options, name) in _models(recipe).items():
+        with naming(key):
+            options[name] = model_folder(options[name])
+
+
+def pinned(recipe: Recipe) -> list[str]:
+    """Return the models of the hub that a recipe names, each as `key=hf:ORG/NAME@COMMIT`, for another process.
+
+    That process then needs no network, and has the same commit even if the branch has moved meanwhile.
+    """
+    named = {key: (options[name], reference(options[name])) for key, (options, name) in _models(recipe).items()}
+    return [f"{key}={known}" for key, (folder, known) in named.items() if known != folder]
+
+
 def stated(recipe: Recipe) -> dict[str, Any]:
     """Return all keys and values of a recipe as a nested mapping, as its file states them.
 
-    `training.epochs` is left out if `training.max_steps` decides the length of the run.
+    `training.epochs` is left out if `training.max_steps` decides the length of the run. A model of the hub is stated as
+    `hf:ORG/NAME@COMMIT`.
     """
+    recipe = copy.deepcopy(recipe)
+    for options, name in _models(recipe).values():
+        options[name] = reference(options[name])
     content = dataclasses.asdict(recipe)
     if recipe.training.max_steps:
         content["training"].pop("epochs")

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from clearspan.common.files import sha256
+from clearspan.common.hub import is_cached, is_fetched
 from clearspan.common.model_folder import read_modules
 
 LIBRARIES = ("sentence-transformers", "tokenizers", "torch", "transformers")
@@ -26,7 +27,8 @@ def model_files(folder: Path) -> dict[str, str]:
     """Return the SHA-256, in hexadecimal, of each file that affects a model's embeddings, keyed by path in the folder.
 
     These are the files directly in the folder and all files in the folders of its sentence-transformers modules, but no
-    hidden files and no files with a suffix in OTHERS, such as model cards and images.
+    hidden files and no files with a suffix in OTHERS, such as model cards and images. In the hub's cache, where another
+    program may have fetched more of a model, only files that `common.hub` fetches count.
 
     Raises:
         EncoderError: the folder's list of modules, `modules.json`, cannot be read.
@@ -36,6 +38,8 @@ def model_files(folder: Path) -> dict[str, str]:
         if module.folder.resolve() != folder.resolve():
             paths |= {path for path in module.folder.rglob("*") if path.is_file()}
     relevant = sorted(path for path in paths if path.suffix.lower() not in OTHERS and not path.name.startswith("."))
+    if is_cached(folder):
+        relevant = [path for path in relevant if is_fetched(path.name)]
     return {str(path.relative_to(folder)): sha256(path) for path in relevant}
 
 

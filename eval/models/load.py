@@ -17,6 +17,7 @@ from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder import folder
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.sentence_encoder import Encoder
+from clearspan.common.hub import model_folder
 from clearspan.common.model_folder import EncoderError, model_name
 from clearspan.common.model_forms import model_value_error
 from clearspan.common.progress import ProgressBar
@@ -150,8 +151,8 @@ def load_model(
     before the texts, and `encode` its default prompt; the argument `prompt_name` selects a different prompt.
 
     Args:
-        model: a model folder, a file of word vectors, or, as `module:function`, a Python function that maps a list of n
-            texts to an array (n, dim).
+        model: a model folder, `hf:ORG/NAME[@REVISION]` for a model of the Hugging Face hub, which is fetched, a file of
+            word vectors, or, as `module:function`, a Python function that maps a list of n texts to an array (n, dim).
         pooling: the pooling of a Hugging Face folder that does not define one: mean, cls, pooler or
             first-last; None for mean.
         precision: the precision of a transformer: fp32, bf16, or auto, which is bf16 if the device is fast in it, and
@@ -163,13 +164,14 @@ def load_model(
         EncoderError: there is no usable model.
         UsageError: there is no such precision.
     """
+    model = model_folder(str(model))
     try:
         compute = resolve(folder.device_of(Path(model), device or AUTO), precision)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if compute.message:
         warn(compute.message)
-    return load_encoder(str(model), pooling, compute.precision, compute.device)
+    return load_encoder(model, pooling, compute.precision, compute.device)
 
 
 def default_name(spec: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from clearspan.common.encoder.prompts import Sides
+from clearspan.common.hub import HUB
 from clearspan.common.model_forms import HYBRID
 from clearspan.common.progress import counted
 from clearspan.eval.details import Answer, Table
@@ -290,6 +291,8 @@ def about(results: Results) -> str:
 def _kind(spec: str) -> str:
     if not spec:
         return "a model"
+    if spec.startswith(HUB):
+        return f"the model {spec}"
     if ":" in spec and not Path(spec).exists():
         return f"the function {spec}"
     return f"the word vectors {spec}" if Path(spec).is_file() else f"the model in {spec}"

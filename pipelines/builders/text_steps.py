@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le
 
 from clearspan.common import same_text
+from clearspan.common.hub import hub_record, tokenizer_folder
 from clearspan.common.options import Flag, Options
 from clearspan.pipelines.builders import BuildPlan
 from clearspan.pipelines.builders.text_inputs import FileOptions
@@ -44,8 +45,10 @@ class TextSteps(Options):
     builder's `whitespace`, reproduce DeCLUTR's published preparation.
     """
 
-    tokenizer: Annotated[str, Flag("PATH", required=True, path=True)] = ""
-    """Tokenizer.json, or the folder that holds it, e.g. a model's."""
+    tokenizer: Annotated[str, Flag("PATH", required=True, path=True, resolve=tokenizer_folder)] = ""
+    """Tokenizer.json, the folder that holds it, e.g. a model's, or hf:ORG/NAME[@REVISION], which is fetched from the
+    hub.
+    """
     lowercase: Annotated[bool, Flag()] = False
     """Lower-case the text."""
     prefix_space: Annotated[bool, Flag()] = False
@@ -128,7 +131,7 @@ class TextSteps(Options):
         excluded = excluded_of(resources)
         options = {**known["options"], "exclude": excluded.options() if excluded else None}
         tokenizer = dataclasses.asdict(TokenizerFiles.of(resources).info)
-        return {"tokenizer": tokenizer, **known, "options": options}
+        return {"tokenizer": tokenizer, **known, "options": options, **hub_record(tokenizer=self.tokenizer)}
 
     def loaded(self, resources: Mapping[str, bytes], prompts: tuple[str, ...] = ()) -> Tokenization:
         """Build the object that tokenizes texts.

@@ -52,6 +52,7 @@ from clearspan.common.encoder.pooling_names import recorded
 from clearspan.common.encoder.prompts import DOCUMENT, Prompts, quoted_prompt
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.encoder.shared_model import SharedModel
+from clearspan.common.hub import hub_record, model_folder
 from clearspan.common.model_folder import read_modules
 from clearspan.common.model_forms import check_folder
 from clearspan.common.options import Flag
@@ -115,8 +116,8 @@ class Vectors(Builder):
         max_bytes: the default maximum size of a record, in bytes. A larger record is bad.
     """
 
-    model: Annotated[str, Flag("DIR", path=True)]
-    """Local folder of a sentence-transformers or Hugging Face model."""
+    model: Annotated[str, Flag("DIR", path=True, resolve=model_folder)]
+    """Folder of a sentence-transformers or Hugging Face model, or hf:ORG/NAME[@REVISION], fetched from the hub."""
     prompt_name: Annotated[str | None, Flag("NAME")] = None
     """Name of the model's prompt before each text; none: no prompt (default: as encode_document chooses)."""
     device: Device = AUTO
@@ -289,6 +290,9 @@ class Vectors(Builder):
         own["pooling"] = recorded(self.pooling)
         of_plan = {"precision": plan.precision, "batch_tokens": plan.batch_tokens}
         return own | {"prompt_name": self.prompt_name, **of_plan, "keep_text": self.keep_text}
+
+    def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
+        return {**super().fingerprint(resources), **hub_record(model=self.model)}
 
     def worker(self, resources: Mapping[str, bytes]) -> "VectorWorker":
         old = Copied(self.plan.old[0], Path(self.plan.old[1])) if self.plan.old else None

@@ -45,6 +45,7 @@ from clearspan.common.encoder.pooling_names import recorded
 from clearspan.common.encoder.prompts import Prompts, Sides, check_two
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.errors import PipelineError, check_extra
+from clearspan.common.hub import RECORD, hub_record, model_folder
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.model_forms import check_folder
 from clearspan.common.options import Flag, Json, Quiet
@@ -86,8 +87,10 @@ class Mine(ChoiceOptions, ScoringOptions, StoreCommand):
     """Dataset that `pairs` or `triplets` wrote."""
     output: Annotated[str, Flag("DIR", output=True)]
     """Folder to write: a new or empty one, or the folder of an unfinished run, which is continued."""
-    model: Annotated[str | None, Flag("DIR", path=True)] = None
-    """Local folder of a sentence-transformers or Hugging Face model (not needed if BM25 finds all negatives)."""
+    model: Annotated[str | None, Flag("DIR", path=True, resolve=model_folder)] = None
+    """Folder of a sentence-transformers or Hugging Face model, or hf:ORG/NAME[@REVISION], which is fetched from the hub
+    (not needed if BM25 finds all negatives).
+    """
     pooling: Pooling = None
     """Pooling of a plain Hugging Face model (default mean)."""
     prompt_name: Annotated[tuple[str, ...], Flag("NAME", commas=True)] = ()
@@ -226,7 +229,9 @@ class Mine(ChoiceOptions, ScoringOptions, StoreCommand):
             names = [*sorts[0], *numbered("negative", len(sorts[1]) + self.negatives)]
             behind = prompts.get("positive", "")
             options["prompts"] = {"tokens": prompts.get("tokens", ""), **dict.fromkeys(names, behind)}
-        return {**before, "options": options}
+        own = hub_record(mining=self.model) if self.model else {}
+        hub = {**before.get(RECORD, {}), **own.get(RECORD, {})}
+        return {**before, "options": options, **({RECORD: hub} if hub else {})}
 
     @property
     def _bm25_record(self) -> dict[str, str | int | float]:

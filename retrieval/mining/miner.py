@@ -14,6 +14,7 @@ output folder belongs to a run with another plan, or if a shard of the source is
 import contextlib
 import dataclasses
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 from clearspan.common.checksummed import build, dump_checksummed, load_checksummed
 from clearspan.common.files import locked, remove_temporaries, temporary_folder
+from clearspan.common.hub import with_recorded_hub
 from clearspan.common.progress import ProgressBar
 from clearspan.common.ragged import Ragged, segments
 from clearspan.retrieval.mining.choice import Allowed, ChoiceOptions, allowed_texts, negatives_of_rows
@@ -242,6 +244,7 @@ def mine(
         PipelineError: the source's positives and negatives have different prompts.
         ShardError: the source is damaged.
     """
+    fingerprint = _with_recorded(fingerprint, output)
     plan = dump_checksummed({"fingerprint": dict(fingerprint)}, indent=1)
     sha256 = hashlib.sha256(plan).hexdigest()
     with contextlib.nullcontext() if storage.is_remote(output) else locked(output):
@@ -264,6 +267,16 @@ def mine(
         manifest = Manifest(dataset.kind.name, dict(fingerprint), shards, counts)
         manifest.save(output)
     return manifest, sum((result.figures for result in results.values()), Figures()), source
+
+
+def _with_recorded(fingerprint: Mapping[str, Any], output: str) -> Mapping[str, Any]:
+    """Return the fingerprint of a run that began in the output folder if it differs in the commits of models alone."""
+    try:
+        began: Mapping[str, Any] = load_checksummed(storage.read_bytes(storage.join(output, PLAN)))["fingerprint"]
+        recorded: dict[str, Any] = json.loads(json.dumps(with_recorded_hub(fingerprint, began)))
+    except (FileNotFoundError, ValueError, LookupError, TypeError):  # `check_ownership` says what is wrong
+        return fingerprint
+    return recorded if recorded == began else fingerprint
 
 
 def _mine_units(

@@ -32,7 +32,7 @@ from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.curves import lines_up_to
-from clearspan.train.recipe import load_recipe
+from clearspan.train.recipe import load_recipe, pinned
 from clearspan.train.request import EXPECTED, TRAIN, LauncherOptions, TrainOptions
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid, report
@@ -114,7 +114,7 @@ def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep
         terminal.notice(f"{folder / EVAL}: of an earlier training: moved to {set_aside(folder / EVAL, 'earlier')}")
     requested = TrainOptions(
         recipe=run.settings[RECIPE],
-        overrides=(*overrides, *run.overrides(), f"output={folder}"),
+        overrides=(*overrides, *run.overrides(), *pinned(recipe), f"output={folder}"),
         resume=state == "halted",
         quiet=options.quiet,
     )
