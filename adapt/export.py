@@ -21,6 +21,7 @@ from clearspan.cli.command import Result
 from clearspan.common import files, terminal
 from clearspan.common.checksummed_folder import set_aside
 from clearspan.common.encoder.prompts import Prompts, Sides
+from clearspan.common.hub import reference
 from clearspan.eval.verdict import TRAINED
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units import update
@@ -171,12 +172,12 @@ def finish(decision: Decision, record: AdaptRecord, options: Adapt) -> AdaptResu
     prompts = Prompts.read(folder / MODEL).sides(options.prompt_name)
     title = options.titles[0] if options.titles else None
     originals = find_originals(decision.verdict, folder / VECTORS, title, record.content.get(ORIGINALS, {}))
-    found = {**decision.to_json(), "model": str(source(decision, options)), "prompts": prompts._asdict()}
+    found = {**decision.to_json(), "model": reference(source(decision, options)), "prompts": prompts._asdict()}
     found[ORIGINALS] = originals
     found["share"] = share_of(options.trained)
     record.content |= found
     record.save()
-    origin = "the trained model" if decision.model == TRAINED else f"{source(decision, options)}, unchanged"
+    origin = "the trained model" if decision.model == TRAINED else f"{reference(source(decision, options))}, unchanged"
     metrics = options.exported.parent / METRICS
     updated = remark(record, decision.verdict.num_collection)
     shown = with_originals(decision.verdict, originals)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common.model_folder import EncoderError, Module, read_json, read_modules
-from clearspan.common.terminal import MAX_SAID, one_line, warn
+from clearspan.common.terminal import one_line, warn
 
 HUB = "hf:"
 MAIN = "main"
@@ -29,14 +29,16 @@ SETTINGS = (".json", ".txt", ".model")
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 WEIGHTS = re.compile(r"(model|mlm_head)([-.][\w.-]+)?\.safetensors")
 """Names of files with weights: of the model, its parts, and the masked-LM head of an exported model."""
-FOLDER = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
-"""Folders of modules whose files are fetched: relative, without hidden ones and without a way out."""
+PATH = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
+"""Paths of folders and files that are fetched: relative, without hidden ones and without a way out."""
 WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout")
 WITH_CONFIG = ("Transformer", "Pooling", "Dense")
 """Modules of sentence-transformers whose folders have no weights, and modules whose folders have a config.json."""
 COMMIT = re.compile("[0-9a-f]{40}")
 NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 SNAPSHOTS = "snapshots"
+MAX_REASON = 120
+"""Limit in characters for what the hub's library says of a failure."""
 RECORD = "hub"
 """Name of the entry of a fingerprint that names models of the hub."""
 
@@ -164,7 +166,10 @@ def _cached(repository: str, revision: str) -> Path | None:
 
 
 def _fetched(value: str, repository: str, revision: str, with_weights: bool) -> Path:
-    """Fetch what the cache lacks of a model, its weights last; return its snapshot."""
+    """Fetch what the cache lacks of a model, its weights last; return its snapshot.
+
+    If the hub does not answer, the library takes the commit to which the branch pointed when it answered last.
+    """
     from huggingface_hub import HfApi, errors, snapshot_download
 
     try:
@@ -194,11 +199,8 @@ def _fetched(value: str, repository: str, revision: str, with_weights: bool) -> 
             f"{value}: no such model on the hub: check the name; for a private model, run `hf auth login`"
         ) from None
     except Exception as error:  # the library, its HTTP client and the disk have errors of their own
-        cached = _cached(repository, revision)
-        if cached is not None and (_has_weights if with_weights else _has_settings)(cached):
-            warn(f"{value}: the hub does not answer: the copy in the cache is used, {reference(cached)}")
-            return cached
-        raise EncoderError(_not_here(value, repository, revision, one_line(error, MAX_SAID))) from None
+        reason = one_line(error.__cause__ or error, MAX_REASON)
+        raise EncoderError(_not_here(value, repository, revision, f"cannot be fetched ({reason})")) from None
     if with_weights and not _has_weights(folder):
         raise EncoderError(f"{reference(folder)}: lacks files that its own list of modules names, so it cannot be used")
     return folder
@@ -212,17 +214,16 @@ def chosen(names: Iterable[str], modules: Iterable[str]) -> tuple[list[str], lis
         modules: the folders of its modules; "" for the model's folder itself.
     """
     folders = {*modules, ""}
-    inside = [name for name in names if name.rpartition("/")[0] in folders]
-    plain = [name for name in inside if re.fullmatch(r"\w[\w.-]*", name.rpartition("/")[2])]
-    settings = [name for name in plain if name.endswith(SETTINGS)]
-    weights = [name for name in plain if WEIGHTS.fullmatch(name.rpartition("/")[2])]
+    inside = [name for name in names if PATH.fullmatch(name) and name.rpartition("/")[0] in folders]
+    settings = [name for name in inside if name.endswith(SETTINGS)]
+    weights = [name for name in inside if WEIGHTS.fullmatch(name.rpartition("/")[2])]
     return settings, weights
 
 
 def _folders(value: str, folder: Path) -> list[str]:
     """Return the folders of a snapshot's modules, relative to it; [""] for a plain Hugging Face model."""
     folders = [Path(os.path.relpath(module.folder, folder)).as_posix() for module in read_modules(folder)] or ["."]
-    if wrong := [name for name in folders if name != "." and not FOLDER.fullmatch(name)]:
+    if wrong := [name for name in folders if name != "." and not PATH.fullmatch(name)]:
         raise EncoderError(f"{value}: its modules.json names a folder that cannot be one of its own: {wrong[0]!r}")
     return ["" if name == "." else name for name in folders]
 
@@ -247,11 +248,11 @@ def _only_pickles(value: str) -> str:
 
 def _not_here(value: str, repository: str, revision: str, reason: str) -> str:
     """Return the error message for a model that is not in the cache and cannot be fetched."""
-    at = "" if revision == MAIN else f" --revision {revision}"
-    return (
-        f"{value}: is not in the cache as a whole, and cannot be fetched ({reason}): where there is a network, run "
-        f"`hf download {repository}{at}`"
-    )
+    command = f"`hf download {repository}`"
+    if revision != MAIN:
+        command = f"`hf download {repository} --revision {revision}`"
+    lacks = "the hub's cache on this machine has no complete copy"
+    return f"{value}: {reason}, and {lacks}: where there is a network, run {command}"
 
 
 def _parts(folder: Path) -> list[Module]:
@@ -259,7 +260,7 @@ def _parts(folder: Path) -> list[Module]:
 
 
 def _has_settings(folder: Path) -> bool:
-    """Return whether a snapshot has a tokenizer.json, in its folder or in that of its first module."""
+    """Return whether a snapshot has a tokenizer.json, in its folder or in the folder of its first module."""
     with contextlib.suppress(EncoderError):
         return any((path / "tokenizer.json").is_file() for path in (folder, _parts(folder)[0].folder))
     return False

@@ -3,6 +3,7 @@
     static:DIR   `clearspan adapt`: a static encoder that is distilled from the encoder in DIR
     hybrid:DIR   `clearspan eval`: the model in DIR combined with BM25
 
+Every command takes `hf:ORG/NAME[@REVISION]` for DIR (`common.hub`), which is a folder when it is checked here.
 Any other value, such as the folder of a model, is checked when the model is loaded.
 """
 
@@ -11,7 +12,7 @@ from pathlib import Path
 from clearspan.common.model_folder import EncoderError
 
 STATIC, HYBRID = "static:", "hybrid:"
-NO_FOLDER = "no such folder: name a local folder with a model, which `hf download NAME --local-dir DIR` fetches"
+NO_FOLDER = "no such folder: name a local folder with a model, or hf:ORG/NAME to fetch one from the Hugging Face hub"
 """Error message for a folder that does not exist."""
 
 

@@ -8,7 +8,8 @@ examples:
       --output runs/mine/own
 
 models (--model):
-  DIR                a folder that sentence-transformers loads, or a plain Hugging Face folder (see --pooling)
+  DIR                a folder that sentence-transformers loads, or a plain Hugging Face folder (see --pooling); or
+                     hf:ORG/NAME[@REVISION], also in hybrid:, a model that is fetched from the Hugging Face hub
   FILE               word vectors in the format of GloVe, fastText or word2vec, or JSON; a text is the mean of its words
   bow, tfidf, bm25   baselines that compare words (bow: bag of words), fitted on the texts of each task
   hybrid:DIR         the model in DIR combined with BM25; it ranks documents (heldout, retrieval)

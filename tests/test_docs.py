@@ -43,12 +43,11 @@ def test_the_readme_is_a_first_screen() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 800
 
 
-def test_the_readme_begins_with_a_model_and_the_line_that_fetches_it() -> None:
+def test_the_readme_begins_with_a_model_of_the_hub() -> None:
     _, block = next(iter(BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))))
-    install, fetch, adapt, *rest = [shlex.split(line, comments=True) for line in block.splitlines()]
-    assert install == ["pip", "install", "-c", "constraints.txt", "-e", "."] and fetch[:2] == ["hf", "download"]
-    model = adapt[adapt.index("--model") + 1]
-    assert fetch[fetch.index("--local-dir") + 1] == model and "--queries" in adapt
+    install, adapt, *rest = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert install == ["pip", "install", "-c", "constraints.txt", "-e", "."]
+    assert adapt[adapt.index("--model") + 1].startswith("hf:") and "--queries" in adapt
     assert [words[:3] for words in rest] == [["clearspan", name, "adapted"] for name in ("search", "serve")]
 
 

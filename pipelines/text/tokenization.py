@@ -94,8 +94,8 @@ def read_tokenizer(path: str) -> TokenizerFiles:
         paths = {MAIN: path}
     if MAIN not in paths:
         raise PipelineError(
-            f"`tokenizer` {path}: no {MAIN} there, and nothing is downloaded: name that file or its folder, "
-            "learn one with `clearspan vocabulary`, or save a model's: "
+            f"`tokenizer` {path}: no {MAIN} there: name that file or its folder, fetch one from the Hugging Face hub "
+            "by hf:ORG/NAME, learn one with `clearspan vocabulary`, or save a model's: "
             "AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
         )
     files = {name: storage.read_bytes(file) for name, file in paths.items()}

@@ -276,7 +276,7 @@ def _with_recorded(fingerprint: Mapping[str, Any], output: str) -> Mapping[str, 
         recorded: dict[str, Any] = json.loads(json.dumps(with_recorded_hub(fingerprint, began)))
     except (FileNotFoundError, ValueError, LookupError, TypeError):  # `check_ownership` says what is wrong
         return fingerprint
-    return recorded if recorded == began else fingerprint
+    return began if recorded == began else fingerprint
 
 
 def _mine_units(

@@ -49,11 +49,13 @@ class RecipeError(UsageError):
 
 @dataclasses.dataclass
 class ModelConfig:
-    """The encoder: a local folder of pretrained weights, or a Hugging Face configuration with fresh weights.
+    """The encoder: a folder of pretrained weights, or a Hugging Face configuration with fresh weights.
 
     Args:
-        path: a local folder in the format of transformers or sentence-transformers, with or without a masked-LM head.
-            Set this or `config`; with both, the model of `config` starts with this folder's token embeddings.
+        path: a local folder in the format of transformers or sentence-transformers, with or without a masked-LM head;
+            or hf:ORG/NAME[@REVISION], a model that is fetched from the Hugging Face hub, and whose commit the run's
+            recipe names. Set this or `config`; with both, the model of `config` starts with this folder's token
+            embeddings.
         config: options of the transformers configuration, with `model_type`. The vocabulary size and the ids of special
             tokens come from the shards' tokenizer. Set it to train from scratch. `model_type: static` is a table of
             token vectors, which are averaged, without layers; its options are `hidden_size` (default 512), `weights`
@@ -70,8 +72,8 @@ class ModelConfig:
             same, multiplied by each token's inverse document frequency in the run's shards; distill: the vectors that
             the encoder of `distill` computes for each token by itself, concatenated with random ones, and multiplied by
             that frequency.
-        distill: with `init: distill`, the folder of an encoder with the same tokenizer as the shards. It is not
-            trained. The default of `hidden_size` is then the encoder's size plus `random_dims`.
+        distill: with `init: distill`, the folder, or hf:ORG/NAME[@REVISION], of an encoder with the same tokenizer as
+            the shards. It is not trained. The default of `hidden_size` is then the encoder's size plus `random_dims`.
         random_dims: with `init: distill`, the minimum number of the `hidden_size` dimensions that are random; the
             others are the first principal components of the encoder's vectors.
         train: the part of the encoder of `path` that trains; the rest is frozen. all: everything; last-N: the last N

@@ -42,8 +42,8 @@ class ImageConfig(ModalityConfig):
     """The options of random views of images. The defaults are the paper's, with views of 224 x 224 pixels.
 
     Args:
-        path: the local folder of a pretrained ViT from which the patch embeddings are initialized; "" for random
-            embeddings.
+        path: the local folder, or hf:ORG/NAME[@REVISION], of a pretrained ViT from which the patch embeddings are
+            initialized; "" for random embeddings.
         image_size: the height and the width of a view, in pixels.
         patch_size: the height and the width of a patch, in pixels.
         hidden_size: the size of random embeddings; 0 for the hidden size of the encoder.
