@@ -282,7 +282,7 @@ def test_a_tokenizer_is_a_file_or_its_folder_with_what_lies_beside_it(shared_dat
     (folder / "README.md").write_text("Owls.")
     (tmp_path / "empty").mkdir()
     for missing in (folder, tmp_path / "empty", tmp_path / "absent", folder / "absent.json"):
-        with pytest.raises(PipelineError, match=f"`tokenizer` {missing}: no tokenizer.json there, and nothing is"):
+        with pytest.raises(PipelineError, match=f"`tokenizer` {missing}: no tokenizer.json there: name that"):
             read_tokenizer(str(missing))
     (folder / "tokenizer_config.json").write_bytes(files["tokenizer_config.json"])
     with pytest.raises(PipelineError, match=r"no tokenizer\.json there"):
