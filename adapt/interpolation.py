@@ -34,6 +34,7 @@ from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.errors import PipelineError
 from clearspan.common.files import sha256
+from clearspan.common.hub import model_folder
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
 from clearspan.common.records import DataError
@@ -70,7 +71,7 @@ class Interpolation(Command):
 
     data: Annotated[Path, Flag("DIR")]
     """Dataset with a held-out part."""
-    start: Annotated[Path, Flag("DIR")]
+    start: Annotated[Path, Flag("DIR", resolve=model_folder)]
     """Folder of the model from which training started."""
     trained: Annotated[Path, Flag("DIR")]
     """Folder of the model that was trained on the dataset."""
