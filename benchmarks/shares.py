@@ -7,17 +7,16 @@
     held-out titles among the texts; NAME*.questions.csv among the titles with their texts ──────────────────────┴─> MRR
 
 `benchmarks.titled_texts` makes the collections. Texts are ranked for titles without their titles, as in the verdict of
-`clearspan adapt`, and for questions with them, as in a search. With BM25, the weight is chosen by the other half: by
-the titles that pick checkpoints, or by the other half of the questions. Differences are from share 0, the model before
-training, with the 95 % interval of a bootstrap over queries; a figure is the mean over the seeds. The work folder keeps
-every run: the same command goes on after it was stopped.
+`clearspan adapt`, and for questions with them, as in a search. The half of the titles that picks checkpoints chooses
+BM25's k1 and b and each weight with BM25, for the other half and for the questions. Differences are from share 0, the
+model before training, with the 95 % interval of a bootstrap over queries; a figure is the mean over the seeds. The work
+folder keeps every run: the same command goes on after it was stopped.
 """
 
 import argparse
 import csv
 import json
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,10 @@ from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.scores import Examples, difference, figure, interval
-from clearspan.retrieval.comparison import SystemComparison
+from clearspan.retrieval.comparison import SystemComparison, combined_vectors
 from clearspan.retrieval.hybrid import CombinedVectors
+from clearspan.retrieval.products import Vectors
+from clearspan.retrieval.ranks import ranks
 from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.train.interpolate import interpolate
 
@@ -44,7 +45,7 @@ FIRST = 42
 """Seed of the recipes, with which `clearspan adapt` trains."""
 MAX_TITLES = 500
 """Most held-out titles of a half."""
-TITLES = "titles"
+BM25 = "bm25:english"
 csv.field_size_limit(1 << 30)
 
 
@@ -87,21 +88,33 @@ class Study:
             interpolate(self.model, trained, share, model)
         return model
 
-    def comparisons(self) -> Iterator[tuple[str, SystemComparison]]:
-        """Yield (kind of queries, comparison): the held-out titles, and each file of questions."""
+    def titles(self) -> SystemComparison:
+        """Return the held-out titles: one half chooses k1, b and weights for the other, and for all questions."""
         held = heldout_data.read(held_out_part(self.folder(FIRST) / "texts"))
         halves = (held.collection, held.required_dev())
         test, dev = (half.select(range(min(MAX_TITLES, len(half.queries)))) for half in halves)
-        yield TITLES, SystemComparison.of_halves(test, dev)
+        return SystemComparison.of_halves(test, dev)
+
+    def questions(self) -> dict[str, RetrievalSet]:
+        """Return the questions of each file, among all titles with their texts."""
         rows = _rows(self.collections / f"{self.name}.csv")
         places = {row["id"]: place for place, row in enumerate(rows)}
         documents = [f"{row['title']} {row['text']}" for row in rows]
+        found = {}
         for path in sorted(self.collections.glob(f"{self.name}*.questions.csv")):
             asked = [row for row in _rows(path) if row["id"] in places]
             relevant = [np.array([places[row["id"]]], np.int64) for row in asked]
             grades = [np.ones(1, np.int64)] * len(asked)
-            texts = RetrievalSet(documents, [row["query"] for row in asked], relevant, grades)
-            yield path.name.removesuffix(".questions.csv"), SystemComparison.of_questions(texts)
+            queries = [row["query"] for row in asked]
+            found[path.name.removesuffix(".questions.csv")] = RetrievalSet(documents, queries, relevant, grades)
+        return found
+
+    def vectors(self, seed: int, share: float, texts: RetrievalSet) -> tuple[Vectors, Vectors]:
+        """Return the vectors of queries and documents by the model with a share of the weights of a seed."""
+        encoder = load_encoder(str(self.with_share(seed, share)), precision=resolve(AUTO, AUTO).precision)
+        return Prompted.of(encoder, (), self.work / "cache", None, progress=True).ranking(
+            texts.queries, texts.documents
+        )
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -116,37 +129,55 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     for name in arguments.names.split(","):
         study = Study(name, arguments.work, arguments.collections, arguments.model)
         study.trained(FIRST)
-        for kind, comparison in study.comparisons():
-            texts = comparison.collection
-            by_words = Lexical("bm25:english").ranking(texts.queries, texts.documents)
-            words = comparison.uncombined("BM25", "", False, by_words).reciprocal
-            ranks: dict[tuple[float, str], list[NDArray[np.float64]]] = {}
-            for share in shares:
-                for seed in seeds if share else [FIRST]:
-                    encoder = load_encoder(str(study.with_share(seed, share)), precision=resolve(AUTO, AUTO).precision)
-                    similarity = Prompted.of(encoder, (), arguments.work / "cache", None, progress=True)
-                    vectors = similarity.ranking(texts.queries, texts.documents)
-                    both = comparison.combined("", "", True, CombinedVectors.of(vectors, by_words))
-                    alone = comparison.uncombined("", "", True, vectors)
-                    ranks.setdefault((share, "alone"), []).append(alone.reciprocal)
-                    ranks.setdefault((share, "with BM25"), []).append(both.reciprocal)
-            found[f"{name}: {kind}"] = {
-                "texts": len(texts.documents),
-                "queries": len(words),
-                "BM25": _described(words),
-                "shares": {f"{share:g}": _figures(share, ranks) for share in shares},
-            }
+        runs = [(share, seed) for share in shares for seed in (seeds if share else [FIRST])]
+        comparison = study.titles()
+        counts = Lexical(BM25).counts(comparison.collection.documents)
+        scoring = comparison.choose_scoring(counts)
+        words = comparison.words(counts, scoring)
+        weights: dict[tuple[float, int], float] = {}
+        ranked = Ranked()
+        for share, seed in runs:
+            vectors = study.vectors(seed, share, comparison.collection)
+            both = comparison.combined("", "", True, combined_vectors(vectors, words))
+            weights[share, seed] = both.weight or 0.0
+            ranked.add(share, comparison.uncombined("", "", True, vectors).reciprocal, both.reciprocal)
+        of_words = comparison.lexical("BM25", "", words).reciprocal
+        found[f"{name}: titles"] = ranked.figures(of_words, len(comparison.collection.documents))
+        for kind, texts in study.questions().items():
+            index = Lexical(BM25).counts(texts.documents).weighted(scoring.final.k1, scoring.final.b).astype(np.float32)
+            scores = index.scores(texts.queries, np.float32)
+            ranked = Ranked()
+            for share, seed in runs:
+                vectors = study.vectors(seed, share, texts)
+                combined = CombinedVectors.of(vectors, (scores, index)).vectors(weights[share, seed])
+                ranked.add(share, ranks(*vectors, texts).reciprocal, ranks(*combined, texts).reciprocal)
+            of_words = ranks(scores, index, texts).reciprocal
+            found[f"{name}: questions of {kind}"] = ranked.figures(of_words, len(texts.documents))
+        found[f"{name}: titles"]["k1"], found[f"{name}: titles"]["b"] = scoring.final.k1, scoring.final.b
     return {"machine": machine(), "model": arguments.model.name, "seeds": arguments.seeds, "found": found}
 
 
-def _figures(share: float, ranks: dict[tuple[float, str], list[NDArray[np.float64]]]) -> dict[str, Any]:
-    """Return the MRR of a share, alone and with BM25, and the differences from share 0."""
-    figures = {}
-    for system in ("alone", "with BM25"):
-        mine, base = (np.mean(ranks[each, system], axis=0) for each in (share, 0.0))
-        change = difference(Examples.of("mean", base), Examples.of("mean", mine))
-        figures[system] = {**_described(mine), "change": change.value, "from": change.low, "to": change.high}
-    return figures
+class Ranked:
+    """Reciprocal ranks of one set of queries: share -> of each seed, alone and with BM25."""
+
+    def __init__(self) -> None:
+        self.of_shares: dict[float, list[tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
+
+    def add(self, share: float, alone: NDArray[np.float64], both: NDArray[np.float64]) -> None:
+        self.of_shares.setdefault(share, []).append((alone, both))
+
+    def figures(self, words: NDArray[np.float64], num_texts: int) -> dict[str, Any]:
+        """Return the MRR of BM25 and of each share, alone and with BM25, with the differences from share 0."""
+        shares: dict[str, Any] = {}
+        for share, of_seeds in self.of_shares.items():
+            shares[f"{share:g}"] = {}
+            for place, system in enumerate(("alone", "with BM25")):
+                mine = np.mean([each[place] for each in of_seeds], axis=0)
+                base = self.of_shares[0.0][0][place]
+                change = difference(Examples.of("mean", base), Examples.of("mean", mine))
+                changes = {"change": change.value, "from": change.low, "to": change.high} if share else {}
+                shares[f"{share:g}"][system] = {**_described(mine), **changes}
+        return {"texts": num_texts, "queries": len(words), "BM25": _described(words), "shares": shares}
 
 
 def _described(reciprocal: NDArray[np.float64]) -> dict[str, float]:
@@ -169,7 +200,7 @@ def table(result: dict[str, Any]) -> str:
 
 def in_words(system: dict[str, float]) -> str:
     """Return a system's figure as text, with the difference from share 0 if there is one."""
-    if not system.get("change"):
+    if "change" not in system:
         return f"{system['mrr']:.1f}"
     return f"{system['mrr']:.1f}, {system['change']:+.1f} [{system['from']:+.1f}, {system['to']:+.1f}]"
 

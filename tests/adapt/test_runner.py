@@ -9,7 +9,7 @@ import pytest
 
 from clearspan.adapt import run
 from clearspan.adapt.options import UNTRAINED, Adapt
-from clearspan.adapt.runner import UPDATED, AdaptRecord, with_stemmer
+from clearspan.adapt.runner import UPDATED, AdaptRecord, with_share, with_stemmer
 from clearspan.adapt.stages import Stage
 from clearspan.cli.command import Command
 from clearspan.common.model_folder import EncoderError
@@ -154,3 +154,25 @@ def test_the_stemmer_is_that_of_the_texts_and_stays(tmp_path: Path, capsys: pyte
     assert with_stemmer(dataclasses.replace(options, stemmer="dutch"), record).bm25_stemmer == "dutch"
     earlier = AdaptRecord(tmp_path, {"steps": {"texts": "pairs"}})
     assert with_stemmer(options, earlier).bm25_stemmer is None, "a folder that an earlier version made"
+
+
+@pytest.mark.parametrize(
+    ("done", "share", "trained"),
+    [
+        ((), None, "interpolated/model"),
+        (("train",), None, "interpolated/model"),
+        (("train", "judge"), None, "run/model"),
+        (("train", "interpolate", "judge"), None, "interpolated/model"),
+        (("train", "judge"), 0.5, "interpolated/model"),
+        ((), 1.0, "run/model"),
+    ],
+)
+def test_a_folder_that_was_judged_without_a_share_keeps_the_trained_model(
+    done: tuple[str, ...], share: float | None, trained: str, minilm: Path
+) -> None:
+    options = Adapt(inputs=("owls.jsonl",), output=Path("adapted"), model=str(minilm), share=share)
+    record = AdaptRecord(options.output, {"steps": dict.fromkeys(done, "")})
+    assert with_share(options, record).trained == Path("adapted") / trained
+    static = dataclasses.replace(options, model=None)
+    expected = trained if share else "run/model"
+    assert with_share(static, record).trained == Path("adapted") / expected, "as before, unless a share is given"
