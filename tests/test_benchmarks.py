@@ -1,5 +1,6 @@
 """The benchmarks: stored results print, the padded peer has the packed step's loss, a missing GPU is one line."""
 
+import argparse
 import contextlib
 import importlib
 import importlib.metadata
@@ -18,7 +19,7 @@ import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from benchmarks import adapting, cuda, cuda_runs, demo, equality, peer_trainer, train_step
+from benchmarks import adapting, cuda, cuda_runs, demo, equality, peer_trainer, shares, train_step
 from benchmarks.docstrings import Module, summary_and_body, write_retrieval
 from benchmarks.equality import Found, results
 from benchmarks.equality_cases import BUILDERS, CASES, Case, selected
@@ -478,3 +479,34 @@ def test_a_package_that_a_gpus_machine_lacks_is_named_with_the_command_that_down
 def test_the_help_lists_all_wheels_by_their_pins() -> None:
     assert cuda.missing() == [] and cuda.pinned(cuda.NEEDED.values())
     assert cuda.download(cuda.NEEDED.values()) in cuda.wheels_help()
+
+
+@pytest.mark.slow
+def test_shares_are_measured_on_titles_and_on_questions(
+    minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trained model is the model itself, so that every share finds what the base model finds."""
+    animals = {"owl": "hunts mice by night", "hen": "lays eggs in a barn", "fox": "steals hens", "cow": "gives milk"}
+    documents = [f"The {animal} {habit}." for animal, habit in animals.items()]
+    ones = [np.ones(1, np.int64)] * 4
+    titles = RetrievalSet(documents, list(animals), [np.array([place]) for place in range(4)], ones)
+    (tmp_path / "farm.csv").write_text(
+        "id,title,text\n" + "".join(f"{n},{n},{text}\n" for n, text in enumerate(documents))
+    )
+    (tmp_path / "farm.questions.csv").write_text("query,id\nwho is awake at night?,0\nwhere does milk come from?,3\n")
+    trained = Path(shutil.copytree(minilm, tmp_path / "work" / "farm-42" / "run" / "model"))
+    monkeypatch.setattr(shares.Study, "titles", lambda _: SystemComparison.of_halves(titles, titles))
+    given = argparse.Namespace(work=tmp_path / "work", collections=tmp_path, model=minilm, names="farm", shares="0.5,1")
+    found = shares.measure(argparse.Namespace(**vars(given), seeds=1))["found"]
+    assert trained.is_dir() and (tmp_path / "work/farm-42/shares/0.5/model.safetensors").is_file()
+    assert list(found) == ["farm: titles", "farm: questions of farm"]
+    for queries, each in zip((4, 2), found.values(), strict=True):
+        assert (each["queries"], each["texts"]) == (queries, 4) and list(each["shares"]) == ["0", "0.5", "1"]
+        assert all(
+            system["mrr"] == each["shares"]["0"][name]["mrr"]
+            for share in each["shares"].values()
+            for name, system in share.items()
+        )
+    assert found["farm: questions of farm"]["shares"]["0"]["alone"]["mrr"] == 100
+    printed = shares.table({"found": found})
+    assert "farm: questions of farm, 2 among 4" in printed and "100.0, +0.0 [+0.0, +0.0]" in printed
