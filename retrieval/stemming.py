@@ -4,7 +4,8 @@
 
 BM25 takes any `WordFunction`: it splits a text into words, and has a key that becomes part of the names of stored
 indexes. Commands use `Words`, with the stemmer of the language of the texts (`stemmer_of`) if the user names none. The
-stemmers are Snowball's, from PyStemmer.
+stemmers are Snowball's, from PyStemmer, but for Korean: its particles join the words before them, also foreign ones, so
+words are cut where the script changes, and each two syllables in a row are compared.
 """
 
 import dataclasses
@@ -14,7 +15,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Protocol
+
+import regex
 
 from clearspan.common import same_text
 from clearspan.common import words as plain
@@ -23,19 +26,21 @@ from clearspan.common.language import MEMBERS, excerpt, identifier
 
 STEMMERS = (
     "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german", "greek",
-    "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian", "nepali", "norwegian", "portuguese",
-    "romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish",
+    "hindi", "hungarian", "indonesian", "irish", "italian", "korean", "lithuanian", "nepali", "norwegian",
+    "portuguese", "romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish",
 )  # fmt: skip
-"""Languages whose endings PyStemmer removes."""
+"""Languages whose endings BM25 can ignore."""
+KOREAN, KOREAN_VERSION = "korean", 1
+"""The language of STEMMERS without a stemmer of PyStemmer, and the version of what replaces it."""
 LANGUAGES = {
     "ar": "arabic", "hy": "armenian", "eu": "basque", "ca": "catalan", "da": "danish", "nl": "dutch", "en": "english",
     "fi": "finnish", "fr": "french", "de": "german", "el": "greek", "hi": "hindi", "hu": "hungarian",
-    "id": "indonesian", "ga": "irish", "it": "italian", "lt": "lithuanian", "ne": "nepali", "no": "norwegian",
-    "pt": "portuguese", "ro": "romanian", "ru": "russian", "sr": "serbian", "es": "spanish", "sv": "swedish",
-    "ta": "tamil", "tr": "turkish",
+    "id": "indonesian", "ga": "irish", "it": "italian", "ko": "korean", "lt": "lithuanian", "ne": "nepali",
+    "no": "norwegian", "pt": "portuguese", "ro": "romanian", "ru": "russian", "sr": "serbian", "es": "spanish",
+    "sv": "swedish", "ta": "tamil", "tr": "turkish",
 }  # fmt: skip
 """Code of ISO 639-1 -> the language of STEMMERS, for the languages that can be identified."""
-VERSION = 1
+VERSION = 2
 """Version of the method by which the language of a collection is identified, increased whenever it changes."""
 AUTO, NO_STEMMER = "auto", "none"
 """Stemmers besides those of languages: that of the language of the texts, and none at all."""
@@ -48,8 +53,13 @@ MIN_PROBABILITY = 0.5
 NUM_SAMPLED, MIN_SHARE, MIN_CHARACTERS = 200, 0.8, 200
 """Number of texts by which the language of a collection is identified; the share that must have this language; and the
 length below which texts are joined to one, since the language of a title alone is uncertain."""
+MAX_STEMS = 100_000
+"""Number of words whose stems are held in memory."""
 TURKIC = ("turkish",)
 """Languages of STEMMERS whose alphabet has the letters ı and i, where others have i alone."""
+
+
+_RUNS = regex.compile(r"(?P<hangul>\p{Hangul}+)|\P{Hangul}+")
 
 
 class WordFunction(Protocol):
@@ -87,7 +97,7 @@ class Words:
         """The versions of the words, their form, `regex` and Python's Unicode, and the stemmer and its version."""
         key: dict[str, str | int] = {"words": plain.VERSION, "regex": version("regex")}
         key |= {"same_text": same_text.VERSION, "unicode": unicodedata.unidata_version}
-        return key | {"stemmer": self.stemmer, "PyStemmer": version("PyStemmer")} if self.stemmer else key
+        return key | _versions(self.stemmer) if self.stemmer else key
 
     def __call__(self, text: str) -> list[str]:
         found = plain.words(plain.folded(text, self.stemmer in TURKIC))
@@ -158,18 +168,29 @@ def versions_of(stemmer: str) -> dict[str, str | int]:
     if stemmer == NO_STEMMER:
         return {"stemmer": stemmer}
     check_packages(stemmer)
-    versions: dict[str, str | int] = {"stemmer": stemmer, "PyStemmer": version("PyStemmer")}
-    return versions | ({"language": VERSION, "py3langid": version("py3langid")} if stemmer == AUTO else {})
+    identified: dict[str, str | int] = {
+        "language": VERSION,
+        "py3langid": version("py3langid"),
+        "korean": KOREAN_VERSION,
+    }
+    return _versions(stemmer) | (identified if stemmer == AUTO else {})
+
+
+def _versions(stemmer: str) -> dict[str, str | int]:
+    of_words = {"korean": KOREAN_VERSION} if stemmer == KOREAN else {"PyStemmer": version("PyStemmer")}
+    return {"stemmer": stemmer, **of_words}
 
 
 def check_packages(stemmer: str) -> None:
     """Raise PipelineError if a package that a stemmer or `auto` needs is not installed."""
-    needed = ("Stemmer", "py3langid") if stemmer == AUTO else ("Stemmer",)
+    needed = {AUTO: ("Stemmer", "py3langid"), KOREAN: ()}.get(stemmer, ("Stemmer",))
     check_extra("search", *needed, feature="BM25 with stems (`stemmer` none compares whole words)")
 
 
 def of_language(stemmer: str) -> str:
     """Return the line that says which stemmer was chosen for a collection."""
+    if stemmer == KOREAN:
+        return "BM25 compares two syllables of Korean words at a time; `stemmer` none compares whole words"
     return f"BM25 ignores {stemmer.title()} word endings, the texts' language; `stemmer` none compares whole words"
 
 
@@ -179,7 +200,32 @@ PLAIN = Words()
 
 @functools.cache
 def _stemmer(language: str) -> Callable[[list[str]], list[str]]:
+    if language == KOREAN:
+        return _syllables
     import Stemmer
 
-    stemmer: Any = Stemmer.Stemmer(language)
-    return stemmer.stemWords  # type: ignore[no-any-return]
+    stems = _Stems(Stemmer.Stemmer(language, 0).stemWord)
+    return lambda words: list(map(stems.__getitem__, words))
+
+
+class _Stems(dict[str, str]):
+    """Word -> stem, of at most 100,000 words (MAX_STEMS): faster than PyStemmer's own cache, which has 10,000."""
+
+    def __init__(self, stem: Callable[[str], str]) -> None:
+        super().__init__()
+        self._stem = stem
+
+    def __missing__(self, word: str) -> str:
+        if len(self) >= MAX_STEMS:
+            self.clear()
+        self[word] = stem = self._stem(word)
+        return stem
+
+
+def _syllables(words: list[str]) -> list[str]:
+    """Return each two syllables in a row of Korean words, and what is not Hangul: gnome용 -> gnome, 용."""
+    found = []
+    for run in (run for word in words for run in _RUNS.finditer(word)):
+        start, end = run.span("hangul")
+        found += [run.string[at : at + 2] for at in range(start, end - 1)] or [run[0]]
+    return found

@@ -1,6 +1,7 @@
 """The stemmer of BM25 without a choice of the user's: that of the language of the texts."""
 
 import csv
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from clearspan.retrieval import stemming
 from clearspan.retrieval.collection import SearchSettings, write_collection
 from clearspan.retrieval.stemming import (
     AUTO,
+    KOREAN,
     LANGUAGES,
     NO_STEMMER,
     STEMMERS,
+    Words,
+    of_language,
     spread,
     stemmer_of,
     versions_of,
@@ -81,8 +85,31 @@ def test_a_record_holds_the_versions_on_which_the_words_depend(monkeypatch: pyte
     assert versions_of(NO_STEMMER) == {"stemmer": NO_STEMMER}
     german = {"stemmer": "german", "PyStemmer": "PyStemmer 1"}
     assert versions_of("german") == german
-    identified = {"stemmer": AUTO, "language": stemming.VERSION, "py3langid": "py3langid 1"}
+    identified = {"stemmer": AUTO, "language": stemming.VERSION, "py3langid": "py3langid 1", "korean": 1}
     assert versions_of(AUTO) == german | identified
+    assert versions_of(KOREAN) == {"stemmer": KOREAN, "korean": 1} and "PyStemmer" not in Words(KOREAN).key
+    monkeypatch.setattr(stemming, "KOREAN_VERSION", 2)
+    assert versions_of(KOREAN)["korean"] == versions_of(AUTO)["korean"] == Words(KOREAN).key["korean"] == 2
+
+
+def test_stems_are_those_of_pystemmer_however_many_words_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    import Stemmer
+
+    monkeypatch.setattr(stemming, "MAX_STEMS", 3)
+    stemming._stemmer.cache_clear()
+    owls = ["owls", "hunting", "owls", "hunted", "quietly", "nearby", "foxes", "hunting", "owls"]
+    assert Words("english")(" ".join(owls)) == Stemmer.Stemmer("english").stemWords(owls)
+    stemming._stemmer.cache_clear()
+
+
+def test_korean_is_compared_by_two_syllables_and_apart_from_other_scripts() -> None:
+    """A particle (은, 용, 에서) joins the word before it, which is also a Latin word or a number."""
+    words = Words(KOREAN)
+    assert words("검색엔진은 GNOME용, 집 2019년") == ["검색", "색엔", "엔진", "진은", "gnome", "용", "집", "2019", "년"]
+    assert {"숲에"} < {*words("숲에서")} and words(unicodedata.normalize("NFD", "검색")) == ["검색"]
+    assert words("The owls 漢字") == Words()("The owls 漢字"), "other scripts are as without a stemmer"
+    assert stemmer_of(["올빼미는 밤에 숲에서 소리 없이 날아 쥐를 사냥한다."] * 30) == KOREAN
+    assert "two syllables" in of_language(KOREAN) and "German" in of_language("german")
 
 
 @pytest.fixture
