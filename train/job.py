@@ -40,6 +40,7 @@ from clearspan.train.selection.validation import HeldOutExamples
 from clearspan.train.start.build_learner import build_learner
 from clearspan.train.start.build_streams import build_feed, build_held_out
 from clearspan.train.start.estimate import describe
+from clearspan.train.start.padding import padding_share
 from clearspan.train.step.learner import Learner
 
 NOTHING_PICKS = (
@@ -79,7 +80,9 @@ def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool
         yield resume
 
 
-def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExamples | None, total: int) -> list[str]:
+def notes(
+    recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExamples | None, total: int, padding: float = 0.0
+) -> list[str]:
     """Return lines for the user about a new run, which rank 0 prints before training; [] if there are none.
 
     They state facts about the encoder, the datasets, the objectives and the held-out examples that the user may not
@@ -91,8 +94,11 @@ def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExample
         feed: the streams of the datasets.
         held_out: the held-out examples for the held-out loss; None if there are none.
         total: the number of steps of the run.
+        padding: the fraction of padding among the tokens that the encoder computes (`train.start.padding`).
     """
     lines: list[str] = learner.encoder.notes + feed.notes(total)
+    if because := learner.encoder.padded_because:
+        lines.append(f"{because}: it trains padded, and {padding:.1%} of the tokens of its first batch are padding")
     for objective in (each for turn in learner.turns for each in learner.of_turn(turn)):
         lines += objective.notes(total / feed.streams[objective.data].steps_per_epoch)
     if not recipe.training.eval_data and (recipe.training.eval_steps or recipe.model.path):
@@ -102,7 +108,8 @@ def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExample
             lines.append(f"data.{name}.validation: fewer examples than are contrasted with each other, so no losses")
     if new := learner.encoder.new_weights:
         lines.append(f"{recipe.model.path}: has no masked-LM head; a new one is drawn: {abbreviated(new)}")
-    if learner.static and learner.encoder.attention_dropout and not VARLEN_DROPOUT:
+    flashes = learner.static and not learner.encoder.has_position_bias
+    if flashes and learner.encoder.attention_dropout and not VARLEN_DROPOUT:
         slow = "this torch has no variable-length attention with dropout, so attention is padded and slow"
         lines.append(f"model: {slow}; use another torch, or a model without dropout in its attention")
     return lines
@@ -129,13 +136,17 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
     precision = resolve_precision(recipe, resume)
     static = torch.cuda.is_available() and recipe.training.bf16 is True
     learner, tokenizer, sizes = build_learner(recipe, datasets, ranks, static)
-    kernels = flash3.activate(torch.device("cuda"), learner.encoder.attention_dropout) if static else ""
+    encoder = learner.encoder
+    static = static and not encoder.padded_because
+    flashes = static and not encoder.has_position_bias  # variable-length attention takes no bias
+    kernels = flash3.activate(torch.device("cuda"), encoder.attention_dropout) if flashes else ""
     if static and recipe.training.compile:
-        learner.encoder.compile_static(several_backwards=recipe.training.gradient_norms)
+        encoder.compile_static(several_backwards=recipe.training.gradient_norms)
     feed = build_feed(recipe, datasets, learner, rank, ranks)
     total = total_steps(recipe, feed)
     held_out = build_held_out(recipe, datasets, learner, rank, ranks)
     evaluate = evaluator(recipe, datasets, tokenizer, quiet)
+    padding = padding_share(learner, feed)
     keep_tensors()
     if dry_run and rank > 0:
         return True
@@ -146,11 +157,11 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
         resumes = agreed(lambda: stack.enter_context(output(recipe, resume, dry_run)))
         lines = [line for stream in feed.streams.values() for line in stream.left_out()] + precision
         lines += [kernels] if kernels else []
-        lines += [] if resumes else notes(recipe, learner, feed, held_out, total)
+        lines += [] if resumes else notes(recipe, learner, feed, held_out, total, padding)
         streams = {f"data.{name}": stream for name, stream in feed.streams.items()}
         validation = {f"{name}.validation": stream for name, stream in held_out.streams.items()} if held_out else {}
         if dry_run:
-            cost = describe(recipe, learner, sizes, {**streams, **validation}, total, ranks)
+            cost = describe(recipe, learner, sizes, {**streams, **validation}, total, ranks, padding)
             terminal.say("\n".join([to_yaml(recipe), cost, *lines]))
             return True
         if resume and not resumes:

@@ -6,17 +6,24 @@
 that does not support packing (`common.encoder.attention`), which would otherwise give wrong states.
 """
 
+import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearspan.common.encoder.packing import Packed, pack_ids
 from clearspan.common.model_folder import EncoderError
 
 UNLIMITED = 1 << 31
 """The length of the longest sequence, in tokens, for an encoder whose positions are not limited."""
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def with_shared_weights(model: Model) -> Model:
+    """Return a copy of a model's modules with the parameters and buffers of the model itself."""
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
 
 
 def states(base: Any, packed: Packed, positions: Tensor) -> Tensor:
@@ -49,7 +56,11 @@ def output(base: Any, packed: Packed, positions: Tensor) -> Any:
 
 @torch.no_grad()
 def check_packing(
-    base: Any, forward: Callable[[Packed], Tensor], encode_alone: Callable[[Tensor], Tensor], max_tokens: int
+    base: Any,
+    forward: Callable[[Packed], Tensor],
+    encode_alone: Callable[[Tensor], Tensor],
+    max_tokens: int,
+    way: str = "packed",
 ) -> None:
     """Check that two test sequences have the same hidden states in one packed batch as each has without packing.
 
@@ -60,6 +71,7 @@ def check_packing(
         forward: function from a packed batch of T tokens to the model's states of width h, (T, h).
         encode_alone: function from the ids of one sequence of L tokens, (1, L), to the model's states, (1, L, h).
         max_tokens: the length of the longest sequence that the model accepts.
+        way: how `forward` computes the states, `packed` or `padded`, for the error message.
 
     Raises:
         EncoderError: the states differ, or the model cannot process the packed batch.
@@ -74,9 +86,9 @@ def check_packing(
         expected = torch.cat([encode_alone(x[None])[0] for x in torch.split(ids, lengths)])
         if torch.allclose(packed, expected, atol=1e-3 * float(packed.abs().max())):
             return
-        problem = "the states of a packed sequence differ from those it has alone"
+        problem = f"the states of a {way} sequence differ from those it has alone"
     except NotImplementedError as error:
         problem = str(error)
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         problem = f"{type(error).__name__}: {error}"
-    raise EncoderError(f"model type {base.config.model_type!r} cannot run packed: {problem}")
+    raise EncoderError(f"model type {base.config.model_type!r} cannot run {way}: {problem}")

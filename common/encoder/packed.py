@@ -8,7 +8,6 @@ shared, so the SentenceTransformer itself still works. When a model is loaded, `
 the SentenceTransformer and the packed model.
 """
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,14 +31,14 @@ from clearspan.common.allocator import keep_blocks, keep_few_kernels
 from clearspan.common.encoder import packed_batches, relative
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
-from clearspan.common.encoder.forward import UNLIMITED, check_packing, output
+from clearspan.common.encoder.forward import UNLIMITED, check_packing, output, with_shared_weights
 from clearspan.common.encoder.library_pooling import FirstLast
 from clearspan.common.encoder.linear import replace_linear
 from clearspan.common.encoder.packed_pooling import first as first_states
 from clearspan.common.encoder.packed_pooling import pooled
 from clearspan.common.encoder.packing import Packed
 from clearspan.common.model_folder import EncoderError
-from clearspan.common.pretrained import first_position, max_tokens
+from clearspan.common.pretrained import first_position, max_tokens, quiet_transformers
 
 LAST_STATES, HEAD_OUTPUT = "last_hidden_state", "pooler_output"
 HEADS = ("BertPooler", "MPNetPooler", "RobertaPooler", "XLMRobertaPooler")
@@ -57,9 +56,9 @@ class PackedTransformer:
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        tensors = [*model.parameters(), *model.buffers()]
-        self.model: Any = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors}).eval()
-        self.model.set_attn_implementation(PACKED_ATTENTION)
+        self.model: Any = with_shared_weights(model).eval()
+        with quiet_transformers():  # MPNet, which ignores it, warns
+            self.model.set_attn_implementation(PACKED_ATTENTION)
         replace_linear(self.model)
         self._current = relative.adapt(self.model)
         self._first_position = first_position(model)

@@ -5,7 +5,7 @@ The bias of two tokens depends only on the distance between them. So one matrix 
 pair of tokens in the packed batch, even if the two tokens are in different sequences.
 
 T5 passes the bias to the configured attention function. MPNet computes attention itself, so its `forward` is replaced
-by a function that calls packed attention.
+by a function that calls packed attention. `restore` undoes the changes to a model.
 """
 
 import threading
@@ -18,6 +18,9 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder, MPNetSelfAtte
 
 from clearspan.common.encoder.attention import packed_attention
 from clearspan.common.encoder.packing import Packed
+
+REPLACED = ("forward", "compute_position_bias", "compute_bias")
+"""The methods that `adapt` replaces in some modules."""
 
 
 class CurrentBatch(threading.local):
@@ -47,12 +50,40 @@ def adapt(base: nn.Module) -> CurrentBatch:
             module.current = current
         elif getattr(module, "has_relative_attention_bias", False) and hasattr(module, "compute_bias"):
             _compute_for_longest(module, "compute_bias", _of_t5, current)
+            _keep_batch(module, current)
     return current
+
+
+def restore(base: nn.Module) -> None:
+    """Undo the changes that `adapt` made to a base model."""
+    for module in base.modules():
+        for name in REPLACED:
+            vars(module).pop(name, None)
+
+
+def is_biased(base: nn.Module) -> bool:
+    """Return whether `adapt` has changed a base model, i.e. whether it has relative position biases."""
+    return any(name in vars(module) for module in base.modules() for name in ("compute_position_bias", "compute_bias"))
 
 
 def _compute_for_longest(module: Any, name: str, compute: Any, current: CurrentBatch) -> None:
     original = getattr(module, name)
     setattr(module, name, lambda *_, **__: compute(module, original, current.packed.longest))
+
+
+def _keep_batch(module: Any, current: CurrentBatch) -> None:
+    """Let a layer note the batch that it is called with.
+
+    Activation checkpointing calls the layer again in the backward pass, which on CUDA has a thread of its own.
+    """
+    original = module.forward
+
+    def forward(*inputs: Any, **options: Any) -> Any:
+        if "packed" in options:
+            current.packed = options["packed"]
+        return original(*inputs, **options)
+
+    module.forward = forward
 
 
 def _of_t5(module: Any, original: Any, longest: int) -> Tensor:
@@ -81,7 +112,8 @@ def _attend(self: Any, hidden_states: Tensor, attention_mask: Any = None, positi
     """
     heads = (*hidden_states.shape[:-1], self.num_attention_heads, self.attention_head_size)
     query, key, value = (project(hidden_states).view(heads).transpose(1, 2) for project in (self.q, self.k, self.v))
+    dropout = self.dropout.p if self.training else 0.0
     out, _weights = packed_attention(
-        self, query, key, value, None, 0.0, position_bias=position_bias, packed=self.current.packed
+        self, query, key, value, None, dropout, position_bias=position_bias, packed=self.current.packed
     )
     return (self.o(out.reshape(*hidden_states.shape[:-1], -1)),)

@@ -42,12 +42,12 @@ DistilBERT     fp32       train             efficient        fp32 fp32 fp32  2 p
 DistilBERT     bf16       train             varlen+dropout   bf16 bf16 bf16  0               1       24/24
 MPNet          fp32       embed             efficient        fp32 fp32 fp32  0               -       -
 MPNet          bf16       embed             efficient        bf16 bf16 bf16  0               -       -
-MPNet          fp32       train             refused
-MPNet          bf16       train             refused
+MPNet          fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -
+MPNet          bf16       train             efficient        bf16 bf16 bf16  0               1       26/26
 T5             fp32       embed             efficient        fp32 fp32 fp32  0               -       -
 T5             bf16       embed             efficient        bf16 bf16 bf16  0               -       -
-T5             fp32       train             refused
-T5             bf16       train             refused
+T5             fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -
+T5             bf16       train             efficient        bf16 bf16 bf16  0               1       12/12
 Nomic          fp32       embed             efficient        fp32 fp32 fp32  0               -       -
 Nomic          bf16       embed             varlen           bf16 bf16 bf16  0               -       -
 Nomic          fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -

@@ -12,7 +12,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers import (
     AutoModel,
-    Gemma2Config,
     Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
@@ -90,25 +89,6 @@ def test_a_decoder_runs_packed_as_padded(name: str) -> None:
     (padded * weights).sum().backward()
     for (key, ours), (_, theirs) in zip(model.named_parameters(), padded_model.named_parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, atol=2e-5, rtol=1e-3, msg=lambda m, k=key: f"{k}: {m}")
-
-
-@pytest.mark.parametrize(
-    ("config", "reason"),
-    [
-        (Gemma2Config(**SIZE, num_key_value_heads=2, head_dim=16), "a cap on the scores"),
-        (T5, "a bias of positions"),
-    ],
-    ids=["gemma2", "t5"],
-)
-@pytest.mark.guarantee("encoders-of-any-class")
-def test_what_cannot_run_packed_is_refused_in_one_line_that_says_why(
-    config: PretrainedConfig, reason: str, tokenizer_folder: Path, tmp_path: Path
-) -> None:
-    folder = written(tmp_path / "model", tokenizer_folder, config)
-    recipe = Recipe(output="unused", model=ModelConfig(path=str(folder)))
-    with pytest.raises(RecipeError, match=f"model type '{config.model_type}' cannot run packed: .*{reason}") as raised:
-        build_encoder(recipe, load_tokenizer(folder))
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.guarantee("encoders-of-any-class")

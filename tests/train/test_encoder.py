@@ -10,7 +10,6 @@ from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
     BertConfig,
-    DebertaV2Config,
     DistilBertConfig,
     ElectraConfig,
     ModernBertConfig,
@@ -42,6 +41,7 @@ CONFIGS = {
     "bert": BertConfig(**SIZE),
     "distilbert": DistilBertConfig(vocab_size=500, dim=64, n_layers=3, n_heads=4, hidden_dim=128),
     "electra": ElectraConfig(**SIZE, embedding_size=32),
+    "mpnet": MPNetConfig(**SIZE, pad_token_id=1, max_position_embeddings=514),
     "modernbert": ModernBertConfig(
         **SIZE, pad_token_id=1, bos_token_id=0, eos_token_id=2, cls_token_id=0, sep_token_id=2, local_attention=32
     ),
@@ -92,7 +92,7 @@ def test_packed_equals_padded_forward_and_gradients(name: str) -> None:
 
 
 @pytest.mark.guarantee("packed-equals-padded")
-@pytest.mark.parametrize("name", ["roberta", "bert", "distilbert", "modernbert"])
+@pytest.mark.parametrize("name", ["roberta", "bert", "distilbert", "mpnet", "modernbert"])
 def test_patches_beside_text_equal_a_padded_forward_over_embeddings(name: str) -> None:
     """Three pictures of five patches each, then the texts: states, and gradients of what was written."""
     encoder, model = models(CONFIGS[name])
@@ -206,24 +206,13 @@ def test_another_pooling_is_a_function_and_a_line_of_the_table(monkeypatch: pyte
     torch.testing.assert_close(encoder.pool(hidden, packed), expected)
 
 
-@pytest.mark.guarantee("encoders-of-any-class")
-@pytest.mark.parametrize(
-    "config",
-    [MPNetConfig(**SIZE), DebertaV2Config(**SIZE, pos_att_type=["p2c", "c2p"], relative_attention=True)],
-    ids=["mpnet", "deberta"],
-)
-def test_a_model_that_cannot_run_packed_is_refused(config: PretrainedConfig) -> None:
-    model = AutoModel.from_config(config, attn_implementation=PACKED_ATTENTION)
-    with pytest.raises(EncoderError, match="cannot run packed"):
-        TrainableEncoder(model)
-
-
 def test_positions_start_where_the_model_expects_them() -> None:
     assert {name: models(config)[0].first_position for name, config in CONFIGS.items()} == {
         "roberta": 2,
         "bert": 0,
         "distilbert": 0,
         "electra": 0,
+        "mpnet": 2,
         "modernbert": 0,
     }
     assert models(CONFIGS["roberta"])[0].max_tokens == 512

@@ -4,7 +4,9 @@
 
 T is the number of tokens, N the number of sequences, and h the hidden size. When a `TrainableEncoder` is made, the
 model's states for two sequences are compared with and without packing. If they differ, the architecture does not
-support packing (`common.encoder.attention`) and is refused, so that it cannot give wrong results silently.
+support packing (`common.encoder.attention`). The model's own forward then runs on padded sequences
+(`common.encoder.padded`), with the same input and output, and is compared in the same way. A model that fails both
+comparisons is refused, so that it cannot give wrong results silently.
 """
 
 import contextlib
@@ -16,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from clearspan.common.encoder import forward, packed_pooling
+from clearspan.common.encoder import forward, packed_pooling, padded, relative
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
 from clearspan.common.encoder.dropout import replace_dropout
@@ -25,7 +27,7 @@ from clearspan.common.encoder.grouping import by_length
 from clearspan.common.encoder.packing import Packed
 from clearspan.common.encoder.pooling_names import TRAINED
 from clearspan.common.model_folder import EncoderError
-from clearspan.common.pretrained import first_position, max_tokens
+from clearspan.common.pretrained import first_position, max_tokens, quiet_transformers
 from clearspan.train.config.options import not_one_of
 from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.model.source import Given, Inference
@@ -67,14 +69,15 @@ class TrainableEncoder(nn.Module):
     Attributes:
         attends: true if the tokens of a sequence attend to each other. If false (`train.model.static`), a sequence is
             represented by the mean of its token vectors: it has no special tokens and no length limit.
+        padded_because: the reason why batches are padded for the model's own forward; "" if the model runs packed.
         notes: notes for the user on how the encoder was made, one line each.
         given: for the model that training starts from: its pooling, the number of layers after the pooling, and whether
             it has a masked-LM head. None if training does not start from all weights of a model, or if the pooling of
             that model is not supported.
 
     Raises:
-        EncoderError: the architecture does not support packed batches, the pooling is unknown, or the model is static
-            and the pooling is not `mean`.
+        EncoderError: the architecture gives other states for a batch than for each sequence alone, packed and padded;
+            the pooling is unknown; or the model is static and the pooling is not `mean`.
     """
 
     token_weights: Tensor
@@ -101,6 +104,7 @@ class TrainableEncoder(nn.Module):
         if pooling == "weighted" or token_weights is not None:
             weights = torch.ones(model.config.vocab_size) if token_weights is None else token_weights
             self.register_buffer("token_weights", weights)
+        self.padded_because = ""
         self.notes: list[str] = []
         self.given: Given | None = None
         self.first_position = first_position(model)
@@ -111,7 +115,7 @@ class TrainableEncoder(nn.Module):
         if isinstance(embeddings, nn.Module):  # here, not in the forward: a compiled graph needs it in advance
             embeddings.register_forward_hook(self._write_patches)
         if self.attends:
-            self._check_packing()
+            self._choose_forward()
 
     @property
     def base(self) -> Any:
@@ -128,6 +132,11 @@ class TrainableEncoder(nn.Module):
     @property
     def num_layers(self) -> int:
         return int(self.config.num_hidden_layers) if self.attends else 0
+
+    @property
+    def num_heads(self) -> int:
+        """The number of attention heads of a layer."""
+        return int(self.config.num_attention_heads) if self.attends else 0
 
     def special_tokens(self, tokenizer: Any) -> SpecialTokens:
         """Return the tokenizer's special tokens; for a static model, `prefix` and `suffix` of the result are [].
@@ -161,6 +170,8 @@ class TrainableEncoder(nn.Module):
         if not self.attends:
             means: Tensor = self.base(packed.ids, packed.cu_seqlens)[: packed.num_sequences]
             return means
+        if self.padded_because:
+            return padded.states(self.base, packed)
         if packed.lengths is None:
             return (self._compiled or self._states)(packed, patches)
         if packed.ids.device.type != "cpu":
@@ -193,7 +204,7 @@ class TrainableEncoder(nn.Module):
             # Patches have positions of their own: only keep their indices within the table.
             first, rest = positions[:, : len(patches)], positions[:, len(patches) :]
             positions = torch.cat([first.clamp(max=self._position_table - 1), rest], dim=1)
-        self._patches = patches
+        self._patches, self._current.packed = patches, packed
         try:
             return forward.states(self.base, packed, positions)
         finally:
@@ -228,11 +239,14 @@ class TrainableEncoder(nn.Module):
     def check_patches(self, patches: int) -> None:
         """Raise EncoderError if the encoder cannot take sequences of `patches` patches in place of token embeddings.
 
-        It cannot if it is static, if it has no embedding module that patches could replace, if its embeddings are not
-        as wide as its layers, or if it has no table of position embeddings and takes fewer than `patches` positions.
+        It cannot if it is static, if its batches are padded, if it has no embedding module that patches could replace,
+        if its embeddings are not as wide as its layers, or if it has no table of position embeddings and takes fewer
+        than `patches` positions.
         """
         if not self.attends:
             raise EncoderError("a static encoder has no layers to encode patches: take a transformer")
+        if self.padded_because:
+            raise EncoderError(f"{self.padded_because}, and patches train without padding only: take another model")
         embeddings = getattr(self.base, "embeddings", None)
         if not isinstance(embeddings, nn.Module) or isinstance(embeddings, nn.Embedding):
             raise EncoderError(
@@ -276,6 +290,9 @@ class TrainableEncoder(nn.Module):
             first = next(layers[-count].parameters())
             # The last layers, and a final norm after them.
             trained = set(parameters[next(i for i, p in enumerate(parameters) if p is first) :])
+            # MPNet's table of position biases comes after its layers, but all layers use it.
+            named = self.base.named_parameters()
+            trained -= {p for name, p in named if name.startswith("encoder.relative_attention_bias.")}
         for parameter in parameters:
             parameter.requires_grad_(parameter.requires_grad and parameter in trained)
 
@@ -415,21 +432,44 @@ class TrainableEncoder(nn.Module):
         """Drop the masked-LM head and keep only the base model; call this if no objective trains the head."""
         self.model, self.new_weights = self.base, []
 
-    def _check_packing(self) -> None:
-        """Raise EncoderError if packing two test sequences fails, or changes the model's states for them."""
-        training = self.training
+    def _choose_forward(self) -> None:
+        """Let the model run packed; if this fails, or changes its states for two test sequences, let it run padded.
+
+        Raises:
+            EncoderError: it fails, or changes the states, in both ways.
+        """
+        training, model = self.training, forward.with_shared_weights(self.base).eval()
         self.eval()
 
         def alone(ids: Tensor) -> Tensor:
-            self.base.set_attn_implementation("eager")
-            states: Tensor = self.base(input_ids=ids).last_hidden_state
+            states: Tensor = model(input_ids=ids).last_hidden_state
             return states
 
-        try:
-            forward.check_packing(self.base, self, alone, self.max_tokens)
-        finally:
+        def in_one_group(packed: Packed) -> Tensor:
+            return padded.states(self.base, packed, together=True)
+
+        self._current = relative.adapt(self.base)
+        with quiet_transformers():  # models with modules of their own ignore the implementation, and warn
             self.base.set_attn_implementation(PACKED_ATTENTION)
+            model.set_attn_implementation("eager")
+            try:
+                forward.check_packing(self.base, self, alone, self.max_tokens)
+            except EncoderError as error:
+                relative.restore(self.base)
+                self.padded_because = str(error)
+                for each in (self.base, model):
+                    each.set_attn_implementation(self.base.get_correct_attn_implementation(None))
+                try:
+                    forward.check_packing(self.base, in_one_group, alone, self.max_tokens, "padded")
+                except EncoderError as also:
+                    reason = str(also).partition(" cannot run padded: ")[2]
+                    raise EncoderError(f"{error}, nor padded: {reason}") from None
         self.train(training)
+
+    @property
+    def has_position_bias(self) -> bool:
+        """Return whether the model runs packed and adds a bias to attention scores that depends on positions."""
+        return self.attends and not self.padded_because and relative.is_biased(self.base)
 
 
 def _unchanged(states: Tensor) -> Tensor:

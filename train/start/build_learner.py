@@ -98,7 +98,7 @@ def build_learner(
         recipe: the recipe of the run.
         datasets: name of a dataset in the recipe -> dataset.
         ranks: the number of ranks.
-        static: whether to give every forward pass of a turn the same number of tokens.
+        static: whether to give every forward pass of a turn the same number of tokens, if the encoder runs packed.
 
     Returns:
         The learner; the tokenizer of the shards; and name of a turn -> the size of its forward pass on one rank. A turn
@@ -132,6 +132,7 @@ def build_learner(
         for turn, members in turns.items()
     }
     names = {turn: [objective.name for objective in members] for turn, members in turns.items()}
+    static = static and not encoder.padded_because
     budgets = {turn: size.budget if static else None for turn, size in sizes.items()}
     learner = Learner(encoder, objectives, special, embeddings, names, budgets)
     check_parts(recipe, learner)

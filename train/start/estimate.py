@@ -48,14 +48,18 @@ def parts(recipe: Recipe, learner: Learner) -> list[str]:
     return lines
 
 
-def memory(recipe: Recipe, learner: Learner, sizes: Mapping[str, ForwardSize]) -> str:
+def memory(recipe: Recipe, learner: Learner, sizes: Mapping[str, ForwardSize], padding: float = 0.0) -> str:
     """Return a line that estimates the memory of one device: weights, gradients, AdamW's state and activations.
+
+    Attention scores are a part of the activations if each layer stores them, because they have a bias or because the
+    sequences are padded.
 
     Args:
         recipe: the recipe of the run.
         learner: the model and the objectives.
         sizes: name of a turn -> the size of its forward pass on one rank. A turn is one of the weight updates of a
             step.
+        padding: the fraction of padding among the tokens that the encoder computes (`train.start.padding`).
     """
     encoder = learner.encoder
     width = 34 if recipe.training.bf16 is True else 68
@@ -66,13 +70,19 @@ def memory(recipe: Recipe, learner: Learner, sizes: Mapping[str, ForwardSize]) -
         layers, stored, each = 1, TABLE_OUTPUT, "sequence and dimension"
     if recipe.training.activation_checkpointing:
         stored = LAYER_INPUT + -(-width // layers)  # and one whole layer, while its backward pass is computed
-    activations = stored * encoder.dim * layers * largest * backward_shares(learner)[1]
+    through = backward_shares(learner)[1]
+    activations = stored * encoder.dim * layers * largest / (1 - padding) * through
+    scores = 0.0
+    if encoder.has_position_bias or encoder.padded_because:
+        stored_layers = 1 if recipe.training.activation_checkpointing else layers
+        number = max(size.sequences * size.budget.longest**2 for size in sizes.values() if size.budget)
+        scores = (2 if recipe.training.bf16 is True else 4) * encoder.num_heads * number * stored_layers * through
     every = sum(p.numel() for p in learner.parameters())
     trained = sum(p.numel() for p in learner.parameters() if p.requires_grad)
     states = 4 * every + 4 * trained + 8 * sum(p.numel() for turn in sizes for p in learner.parameters_of(turn))
     return (
         f"memory estimate {states / GIB:.2f} GiB weights, gradients, AdamW + {activations / GIB:.2f} GiB activations "
-        f"({stored} bytes a {each})"
+        f"({stored} bytes a {each})" + (f" + {scores / GIB:.2f} GiB attention scores" if scores else "")
     )
 
 
@@ -83,6 +93,7 @@ def describe(
     streams: Mapping[str, ExampleStream],
     total: int,
     ranks: int,
+    padding: float = 0.0,
 ) -> str:
     """Return the lines of the estimate: parameters, device, steps, examples, tokens and memory.
 
@@ -94,6 +105,7 @@ def describe(
         streams: the label to print before a dataset's number of examples -> the stream of these examples.
         total: the number of steps of the run.
         ranks: the number of ranks.
+        padding: the fraction of padding among the tokens that the encoder computes (`train.start.padding`).
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     lines = [
@@ -111,4 +123,4 @@ def describe(
         lines.append(f"a rank's part   {prefix}{size.sequences:,} sequences, {tokens} in a forward")
         if size.budget:
             lines.append(f"token budget    {prefix}{size.budget.tokens:,} (mean + 4 standard deviations)")
-    return "\n".join([*lines, memory(recipe, learner, sizes)])
+    return "\n".join([*lines, memory(recipe, learner, sizes, padding)])
