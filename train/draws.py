@@ -38,6 +38,7 @@ class Purpose(enum.IntEnum):
     SHARE = 15  # whether an example is in the fraction `share` of a dataset
     NEGATIVE = 16  # the hard negatives of a row that has more than a step uses
     POSITIVE = 17  # the positive of a row that has several
+    ADAPTER = 18  # the initial weights of a low-rank adapter
 
 
 def mix(*parts: int | Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from clearspan.common.model_folder import model_name, read_json
 from clearspan.common.options import Flag
 from clearspan.train.card import NO_STEP, PREPARED, UNCHANGED, Origin, card, read_scores
 from clearspan.train.portable import make_portable
+from clearspan.train.run_folder import ADAPTER, check_adapted
 
 KIND, SKELETON = "model", "encoder"
 INFERENCE, DATA = "inference.json", "data.json"
@@ -56,7 +57,8 @@ def save_model(
 
     settings = encoder.inference
     folder.mkdir(parents=True, exist_ok=True)
-    with quiet_transformers(), files.temporary_folder(folder) as stage:
+    merged = encoder.adapter.merged() if encoder.adapter else contextlib.nullcontext()
+    with quiet_transformers(), files.temporary_folder(folder) as stage, merged:
         modules = _transformer(encoder, tokenizer, stage) if encoder.attends else [_table(encoder, tokenizer)]
         modules += [*copy.deepcopy(list(encoder.head)), *([Normalize()] if settings.normalize else [])]
         model = SentenceTransformer(
@@ -70,6 +72,8 @@ def save_model(
         model.save_pretrained(str(folder), create_model_card=False)
     make_portable(folder, encoder, tokenizer)
     save_mlm_head(encoder, folder)
+    if encoder.adapter:
+        encoder.adapter.save(encoder.base, folder / ADAPTER, encoder.adapted_from)
     text = card(encoder, name or model_name(folder), recipe, origin or Origin())
     (folder / "README.md").write_text(text, encoding="utf-8")
 
@@ -142,6 +146,7 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
         tokenizer.save_pretrained(part)
         inference: dict[str, Any] = {"pooling": encoder.pooling, "layers": len(encoder.head)}
         inference["given"] = encoder.given and dataclasses.asdict(encoder.given)
+        inference |= {"lora": encoder.adapter.options, "base": encoder.adapted_from} if encoder.adapter else {}
         inference |= dataclasses.asdict(encoder.inference)
         (part / INFERENCE).write_text(json.dumps(inference, indent=2) + "\n")
         (part / DATA).write_text(json.dumps(data or {}, indent=2) + "\n")
@@ -153,14 +158,18 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
 def load_skeleton(folder: Path) -> Any:
     """Return an encoder, a `TrainableEncoder`, made from the skeleton that `save_skeleton` wrote to a folder.
 
-    Its weights are not the trained ones; the caller replaces them by those of a checkpoint.
+    Its weights are not the trained ones; the caller replaces them by those of a checkpoint. An encoder with an adapter
+    has the frozen weights of the model that the adapter was trained on.
+
+    Raises:
+        EncoderError: the model that the adapter was trained on is missing or damaged.
     """
     import torch
     from sentence_transformers.sentence_transformer.modules import Dense
     from transformers import AutoConfig
 
     from clearspan.common.encoder.attention import PACKED_ATTENTION
-    from clearspan.common.pretrained import model_class
+    from clearspan.common.pretrained import load_model, model_class
     from clearspan.train.model.encoder import TrainableEncoder
     from clearspan.train.model.source import Given, Inference
 
@@ -169,10 +178,14 @@ def load_skeleton(folder: Path) -> Any:
     inference = read_json(folder / INFERENCE)
     pooling, layers = inference.pop("pooling"), range(inference.pop("layers"))
     given = Given(**known) if (known := inference.pop("given", None)) else None
+    options, base = inference.pop("lora", None), inference.pop("base", "")
     head = [Dense.load(str(folder / f"head-{number}"), local_files_only=True) for number in layers]
     weights = torch.ones(config.vocab_size) if given and given.pooling == "weighted" else None
     encoder = TrainableEncoder(model, pooling, head=head, inference=Inference(**inference), token_weights=weights)
     encoder.given = given
+    if options:
+        encoder.base.load_state_dict(load_model(Path(base))[0].base_model.state_dict(), strict=False)
+        encoder.add_adapter(options, Path(base))
     return encoder
 
 
@@ -266,6 +279,7 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     """
     from clearspan.common.checksummed_folder import FolderChangedError, check_folder
     from clearspan.train.engine.checkpoint import CheckpointError
+    from clearspan.train.model.lora import load_without_frozen
     from clearspan.train.model.tokenizer import load_tokenizer
     from clearspan.train.recipe import is_written
 
@@ -277,11 +291,13 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
         raise CheckpointError(f"{error}: move added files away; {mend}") from None
     if not is_written(recipe):
         raise CheckpointError(f"{recipe}: has changed since the run wrote it: {mend}")
+    check_adapted(run)
     encoder = load_skeleton(skeleton)
     weights = {name.removeprefix("encoder."): tensor for name, tensor in states.items()}
     if not all(f"model.{name}" in weights for name in encoder.mlm_head_parameters()):
         encoder.drop_mlm_head()
-    wanted = set(encoder.state_dict())
+    frozen = encoder.frozen_by_adapter()
+    wanted = set(encoder.state_dict()) - frozen
     weights = {name: tensor for name, tensor in weights.items() if name in wanted}
     if missing := sorted(wanted - set(weights)):
         raise CheckpointError(f"{run}: the checkpoint lacks {missing[0]} and {len(missing) - 1} other weights")
@@ -290,7 +306,7 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
             f"{run}: {broken[0]} and {len(broken) - 1} other weights of the checkpoint are not finite numbers: "
             "its training failed; nothing is exported"
         )
-    encoder.load_state_dict(weights)
+    load_without_frozen(encoder, weights, frozen)
     return encoder, load_tokenizer(skeleton), recipe.read_text()
 
 

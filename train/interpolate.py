@@ -18,7 +18,7 @@ from clearspan.common import files
 from clearspan.common.checksummed_folder import NAME as MANIFEST
 from clearspan.common.checksummed_folder import FolderChangedError, read_manifest, write_manifest
 from clearspan.common.model_folder import EncoderError, read_modules
-from clearspan.train.run_folder import MODEL
+from clearspan.train.run_folder import ADAPTER, MODEL
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +48,8 @@ def interpolate(start: Path, trained: Path, share: float, output: Path) -> None:
         raise ValueError(f"`share` {share}: is not from 0 to 1")
     files.remove_temporaries(output.parent)
     part = output.with_name(files.temporary_name(output.name))
-    shutil.copytree(trained if share else start, part, ignore=shutil.ignore_patterns(MANIFEST))
+    left_out = [MANIFEST, ADAPTER] if 0 < share < 1 else [MANIFEST]  # an adapter gives the weights of share 1
+    shutil.copytree(trained if share else start, part, ignore=shutil.ignore_patterns(*left_out))
     try:
         if 0 < share < 1:
             _mix(start, trained, share, part)

@@ -19,20 +19,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
+
 from clearspan.common import files, terminal
 from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.checksummed_folder import FolderChangedError, check_folder, set_aside
 from clearspan.common.encoder.fingerprint import OTHERS, digest, model_sha256
+from clearspan.common.hub import model_folder
+from clearspan.common.model_folder import EncoderError
 from clearspan.common.records import MissingDataError
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
-from clearspan.train.config.options import HELD_OUT, Recipe, RecipeError, refuse
+from clearspan.train.config.options import HELD_OUT, LORA, Recipe, RecipeError, refuse
 from clearspan.train.config.resume_policy import blocking_keys, differing, dotted, matches
 from clearspan.train.recipe import is_written, load_saved, to_file
 
 RECIPE, INPUTS, CHECKPOINTS, MODEL = "recipe.yaml", "inputs.json", "checkpoints", "model"
 METRICS = "metrics.jsonl"
 """Names in a run's folder. The exported model is a checksummed folder of the kind MODEL."""
+ADAPTER = "adapter"
+"""The folder in a model folder that holds the LoRA adapter which was merged into its weights."""
 TAG = re.compile(r"step-(\d{8,})")
 DATASETS = ("data.*.path", "data.*.validation")
 FILES = ("model.path", "data.*.modality.path", "objectives.*.synonyms", "training.eval_data")
@@ -125,6 +131,29 @@ def check_metrics(run: Path) -> None:
     path, stated = run / METRICS, _read_state(run)[METRICS]
     if stated is not None and not (path.is_file() and files.sha256(path) == stated):
         raise RecipeError(f"{path}: missing or changed since the run ended: put it back, or delete {run}")
+
+
+def check_adapted(run: Path) -> None:
+    """Check that the model that a run with `model.train: lora` adapts is as the run read it.
+
+    Checkpoints of such a run lack its weights, which the export needs. Nothing is checked for other runs.
+
+    Args:
+        run: the run's folder.
+
+    Raises:
+        EncoderError: the model of `model.path` is missing, has changed, or cannot be fetched.
+        RecipeError: inputs.json is missing or damaged.
+    """
+    model = yaml.safe_load((run / RECIPE).read_text())["model"]
+    if model.get("train") != LORA:
+        return
+    path = Path(model_folder(model["path"]))
+    if not path.is_dir() or model_sha256(path) != _read_state(run)["inputs"].get("model.path"):
+        raise EncoderError(
+            f"model.path {path}: missing or changed since {run} read it, and the checkpoints hold its adapter only: "
+            "put it back"
+        )
 
 
 def check_model(model: Path) -> None:

@@ -243,3 +243,28 @@ def tiny_patches(sentences_folder: Path) -> list[str]:
 def tiny_images(tiny_patches: list[str], images_folder: Path) -> list[str]:
     """Overrides of a run over pictures of 64 x 64 pixels."""
     return [*tiny_patches, f"data.others.path={images_folder}", "data.others.modality.image_size=64"]
+
+
+@pytest.fixture(scope="session")
+def family_pairs(documents: list[list[int]], tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs of texts of 3 to 60 tokens, of a chapter each."""
+    from tests.train.test_simcse import write_triplets
+
+    rows = [part for k, ids in enumerate(documents) for part in (ids[: 3 + k % 9], ids[20 : 26 + 7 * k % 54])]
+    return write_triplets(tmp_path_factory.mktemp("data") / "pairs", rows, tokenizer_folder, 2)
+
+
+@pytest.fixture
+def family_folder(name: str, tokenizer_folder: Path, tmp_path: Path) -> Path:
+    """The sentence-transformers folder of a family of `tests.train.families`, with the mean of all tokens."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    from clearspan.train.model.tokenizer import load_tokenizer
+    from tests.train.families import CONFIGS, random_model
+
+    random_model(CONFIGS[name]).base_model.save_pretrained(tmp_path / "plain")
+    load_tokenizer(tokenizer_folder).save_pretrained(tmp_path / "plain")
+    transformer = Transformer(str(tmp_path / "plain"), processor_kwargs={"model_max_length": 100})
+    SentenceTransformer(modules=[transformer, Pooling(32, "mean")], device="cpu").save_pretrained(str(tmp_path / "st"))
+    return tmp_path / "st"

@@ -13,7 +13,7 @@ from tests.train.test_encoder import CONFIGS, sequences
 from tests.train.test_gradient_caching import CACHING, made, micro_batches
 
 
-@pytest.mark.parametrize("architecture", CONFIGS)
+@pytest.mark.parametrize("architecture", [name for name in CONFIGS if name != "mpnet"])
 def test_gradients_are_the_same_with_dropout_replayed(architecture: str) -> None:
     config = type(CONFIGS[architecture])(**CONFIGS[architecture].to_diff_dict())
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout"):

@@ -12,91 +12,33 @@ import torch
 import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from transformers import DebertaV2Config, FNetConfig, Gemma2Config, MPNetConfig, PretrainedConfig, Qwen3Config, T5Config
+from transformers import FNetConfig, MPNetConfig
 
 from clearspan.common.encoder import padded
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.library import load_with_library
 from clearspan.common.encoder.packing import pack_ids
 from clearspan.common.model_folder import EncoderError
-from clearspan.common.pretrained import model_class
 from clearspan.train.config.options import ALL
 from clearspan.train.model.encoder import TrainableEncoder
-from clearspan.train.model.tokenizer import load_tokenizer
-from tests.train.conftest import VOCABULARY
+from tests.train.families import CONFIGS, PADDED, SIZE, TEXTS, overrides, random_model
 from tests.train.ranks import train_alone
 from tests.train.test_encoder import padded_hidden, sequences
 from tests.train.test_learner import learner_and_batch
-from tests.train.test_simcse import write_triplets
-
-SIZE = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
-}
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-HEADS = {"num_key_value_heads": 2, "head_dim": 8}
-FIVE = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
-CONFIGS: dict[str, PretrainedConfig] = {
-    "mpnet": MPNetConfig(**SIZE, **NO_DROPOUT, max_position_embeddings=130),
-    "t5": T5Config(**FIVE, vocab_size=VOCABULARY, pad_token_id=1, eos_token_id=2),
-    "qwen3": Qwen3Config(**SIZE, **HEADS),
-    "deberta-v2": DebertaV2Config(**SIZE, **NO_DROPOUT, pos_att_type=["p2c", "c2p"], relative_attention=True),
-    "gemma2": Gemma2Config(**SIZE, **HEADS, sliding_window=16, attn_logit_softcapping=1.0),
-}
-PADDED = {"deberta-v2": "the states of a packed sequence differ", "gemma2": "a cap on the scores"}
-TEXTS = ["An owl hunts.", "Zwei Hunde bellen laut.", "words and more words " * 5 + "end", "x"]
-
-
-def random_model(config: PretrainedConfig) -> transformers.PreTrainedModel:
-    """A model with weights that are large enough to tell positions apart."""
-    torch.manual_seed(0)
-    model = model_class(config).from_config(config, attn_implementation=PACKED_ATTENTION)
-    with torch.no_grad():
-        for weight in model.base_model.parameters():
-            if weight.dim() > 1:
-                weight.normal_(std=0.2)
-    return model
-
-
-@pytest.fixture(scope="module")
-def pairs(documents: list[list[int]], tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pairs of texts of 3 to 60 tokens, of a chapter each."""
-    rows = [part for k, ids in enumerate(documents) for part in (ids[: 3 + k % 9], ids[20 : 26 + 7 * k % 54])]
-    return write_triplets(tmp_path_factory.mktemp("data") / "pairs", rows, tokenizer_folder, 2)
-
-
-@pytest.fixture
-def folder(name: str, tokenizer_folder: Path, tmp_path: Path) -> Path:
-    """A sentence-transformers folder with the mean of all tokens."""
-    random_model(CONFIGS[name]).base_model.save_pretrained(tmp_path / "plain")
-    load_tokenizer(tokenizer_folder).save_pretrained(tmp_path / "plain")
-    transformer = Transformer(str(tmp_path / "plain"), processor_kwargs={"model_max_length": 100})
-    SentenceTransformer(modules=[transformer, Pooling(32, "mean")], device="cpu").save_pretrained(str(tmp_path / "st"))
-    return tmp_path / "st"
-
-
-def overrides(folder: Path, pairs: Path, *more: str) -> list[str]:
-    sizes = ["data.text.batch_size=12", "training.max_steps=4", "training.logging_steps=1", "training.bf16=false"]
-    return [f"model.path={folder}", f"data.text.path={pairs}", *sizes, *more]
 
 
 @pytest.mark.slow
 @pytest.mark.guarantee("encoders-of-any-class")
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_loss_and_the_gradients_are_those_of_sentence_transformers(name: str, folder: Path, pairs: Path) -> None:
-    keys = overrides(folder, pairs, "objectives.pairs.mask_equal=false")
+def test_the_loss_and_the_gradients_are_those_of_sentence_transformers(
+    name: str, family_folder: Path, family_pairs: Path
+) -> None:
+    keys = overrides(family_folder, family_pairs, "objectives.pairs.mask_equal=false")
     learner, batches, recipe = learner_and_batch(keys, recipe="pairs")
     assert bool(learner.encoder.padded_because) == (name in PADDED)
     loss, _ = learner.eval()(batches)
     loss.backward()
-    theirs = SentenceTransformer(str(folder), device="cpu").eval()
+    theirs = SentenceTransformer(str(family_folder), device="cpu").eval()
     prepared = learner.prepare(batches, ALL)
     rows = prepared.packed.ids.split(prepared.packed.cu_seqlens.diff().tolist())
     features = []
@@ -119,9 +61,9 @@ def test_the_loss_and_the_gradients_are_those_of_sentence_transformers(name: str
 @pytest.mark.exhaustive
 @pytest.mark.guarantee("encoders-of-any-class")
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_family_is_trained_and_its_export_loads_elsewhere(name: str, folder: Path, pairs: Path) -> None:
-    run = folder.parent / "run"
-    done = train_alone(*overrides(folder, pairs, f"output={run}"), recipe="pairs")
+def test_a_family_is_trained_and_its_export_loads_elsewhere(name: str, family_folder: Path, family_pairs: Path) -> None:
+    run = family_folder.parent / "run"
+    done = train_alone(*overrides(family_folder, family_pairs, f"output={run}"), recipe="pairs")
     lines = [line for line in (done.stdout + done.stderr).splitlines() if "padded" in line]
     assert len(lines) == (name in PADDED)
     if name in PADDED:
@@ -130,7 +72,7 @@ def test_a_family_is_trained_and_its_export_loads_elsewhere(name: str, folder: P
     theirs = SentenceTransformer(str(run / "model"), device="cpu", local_files_only=True)
     expected = theirs.encode(TEXTS)
     np.testing.assert_allclose(load_with_library(run / "model").encode(TEXTS), expected, atol=1e-5)
-    assert not np.allclose(expected, SentenceTransformer(str(folder), device="cpu").encode(TEXTS), atol=1e-3)
+    assert not np.allclose(expected, SentenceTransformer(str(family_folder), device="cpu").encode(TEXTS), atol=1e-3)
     config = transformers.AutoConfig.from_pretrained(run / "model")
     chosen = transformers.T5EncoderModel if name == "t5" else transformers.AutoModel
     plain = chosen.from_pretrained(run / "model").eval()

@@ -14,7 +14,7 @@ from clearspan.common.checksummed_folder import FolderChangedError, read_manifes
 from clearspan.common.encoder.fingerprint import model_files
 from clearspan.common.model_folder import EncoderError
 from clearspan.train.interpolate import interpolate
-from clearspan.train.run_folder import MODEL, check_model
+from clearspan.train.run_folder import ADAPTER, MODEL, check_model
 
 TEXTS = ["An owl hunts at night.", "Shares fell by two percent."]
 
@@ -68,6 +68,17 @@ def test_the_ends_are_the_two_models_themselves(minilm: Path, trained: Path, tmp
         interpolate(minilm, trained, share, tmp_path / f"{share}")
         hashes = model_files(tmp_path / f"{share}")
         assert {name: hash for name, hash in hashes.items() if name != "manifest.json"} == model_files(model)
+        check_model(tmp_path / f"{share}")
+
+
+def test_an_adapter_stays_only_beside_the_weights_that_it_gives(minilm: Path, trained: Path, tmp_path: Path) -> None:
+    adapted = tmp_path / "adapted"
+    shutil.copytree(trained, adapted)
+    (adapted / ADAPTER).mkdir()
+    (adapted / ADAPTER / "adapter_config.json").write_text("{}")
+    for share in (0.5, 1):
+        interpolate(minilm, adapted, share, tmp_path / f"{share}")
+        assert (tmp_path / f"{share}" / ADAPTER).is_dir() == (share == 1)
         check_model(tmp_path / f"{share}")
 
 

@@ -31,7 +31,9 @@ STATIC = "static"
 """The `model_type` of a table of token vectors (`train.model.static`)."""
 DISTILL = "distill"
 """The value of `model.init` for vectors from an encoder."""
-TRAINED_PARTS = re.compile(r"all|last-([1-9]\d{0,3})|embeddings|heads")
+LORA = "lora"
+"""The value of `model.train` for an adapter."""
+TRAINED_PARTS = re.compile(r"all|last-([1-9]\d{0,3})|embeddings|heads|lora")
 """Values of `model.train`."""
 ALL = "all"
 """The only turn of `optimization: sum`."""
@@ -45,6 +47,26 @@ Fraction = Annotated[float, Ge(0), Le(1)]
 
 class RecipeError(UsageError):
     """A recipe that cannot run. The message names the key and says what to do."""
+
+
+@dataclasses.dataclass
+class LoraConfig:
+    """The low-rank adapter of `model.train: lora`, by peft.
+
+    Args:
+        rank: the number of rows of A and of columns of B. Raise it if the adapter learns too little; its size grows in
+            proportion.
+        alpha: the adapter's output is multiplied by alpha / rank.
+        dropout: the dropout rate of the adapter's input.
+        targets: the names of the linear layers that get an adapter, e.g. [q_proj, k_proj, v_proj, o_proj];
+            [all-linear] for all of them. []: peft's choice for the architecture, for most the queries and the values of
+            attention; all linear layers for an architecture that peft has no choice for, such as MPNet and ModernBERT.
+    """
+
+    rank: Annotated[int, Ge(1)] = 16
+    alpha: Positive = 32.0
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
+    targets: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -77,9 +99,11 @@ class ModelConfig:
         random_dims: with `init: distill`, the minimum number of the `hidden_size` dimensions that are random; the
             others are the first principal components of the encoder's vectors.
         train: the part of the encoder of `path` that trains; the rest is frozen. all: everything; last-N: the last N
-            layers; embeddings: the table of token embeddings; heads: nothing of the encoder. Everything outside of the
-            encoder's base model always trains: layers after the pooling, the masked-LM head, heads of objectives, patch
-            embeddings.
+            layers; embeddings: the table of token embeddings; heads: nothing of the encoder; lora: a low-rank adapter
+            of its linear layers (`lora`), for decoders and large encoders, which the export adds to the weights.
+            Everything outside of the encoder's base model always trains: layers after the pooling, the masked-LM head,
+            heads of objectives, patch embeddings.
+        lora: with `train: lora`, the adapter.
         dropout: the rate of all dropouts in the encoder, attention dropout included; the exported configuration has it
             too. null: the rates of the model's configuration.
         attention_dropout: the dropout rate of attention weights, if it differs from the other rates. With 0, an H100 or
@@ -95,6 +119,7 @@ class ModelConfig:
     distill: str = ""
     random_dims: Annotated[int, Ge(0)] = 0
     train: str = "all"
+    lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
     dropout: Annotated[float, Ge(0), Lt(1)] | None = None
     attention_dropout: Annotated[float, Ge(0), Lt(1)] | None = None
 
@@ -340,7 +365,11 @@ def check_model(model: ModelConfig) -> None:
         (bool(model.config) and "model_type" not in model.config, "model.config needs model_type"),
         (
             not TRAINED_PARTS.fullmatch(model.train),
-            f"model.train {model.train!r} is not one of all, last-N with N of 1 or more, embeddings, heads",
+            f"model.train {model.train!r} is not one of all, last-N with N of 1 or more, embeddings, heads, lora",
+        ),
+        (
+            model.lora != LoraConfig() and model.train != LORA,
+            f"model.lora has no effect with model.train {model.train}: leave it out, or set model.train=lora",
         ),
         (
             bool(model.config) and model.train != "all",

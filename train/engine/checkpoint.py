@@ -4,11 +4,11 @@
     checkpoints/step-N/ (states.pt, manifest.json)       model/ (the export)
 
 Rank 0 writes states.pt, with the weights and the whole state of the optimizer (`train.engine.optimizer_state`), so that
-a run can resume on another number of ranks or at another ZeRO stage. A checkpoint is written under a temporary name,
-and renamed when it is complete and on the disk. Its manifest holds the hashes of its files, and the name of the best
-checkpoint so far (`common.checksummed_folder`). Files are verified before they are loaded. If a checkpoint is damaged,
-the run resumes from an earlier one. torch's `weights_only` unpickler loads states.pt, so that a checkpoint cannot run
-code.
+a run can resume on another number of ranks or at another ZeRO stage. If an adapter is trained (`train.model.lora`), the
+frozen weights are left out. A checkpoint is written under a temporary name, and renamed when it is complete and on the
+disk. Its manifest holds the hashes of its files, and the name of the best checkpoint so far
+(`common.checksummed_folder`). Files are verified before they are loaded. If a checkpoint is damaged, the run resumes
+from an earlier one. torch's `weights_only` unpickler loads states.pt, so that a checkpoint cannot run code.
 """
 
 import contextlib
@@ -26,6 +26,7 @@ from clearspan.common.files import TEMPORARY, atomic_write, sync
 from clearspan.common.terminal import MAX_SAID, one_line, visible
 from clearspan.train.engine.optimizer_state import load_state, whole_state
 from clearspan.train.engine.ranks import agreed
+from clearspan.train.model.lora import load_without_frozen, without_frozen
 from clearspan.train.run_folder import CHECKPOINTS, tags
 
 STATES = "states.pt"
@@ -106,7 +107,8 @@ class Checkpoints:
             CheckpointError: the disk is full or broken. Earlier checkpoints stay as they were.
         """
         optimizer = whole_state(engine)
-        states = {"module": engine.module.state_dict(), "optimizer": optimizer, "clearspan": state}
+        weights = without_frozen(engine.module, engine.module.frozen_by_adapter())
+        states = {"module": weights, "optimizer": optimizer, "clearspan": state}
         agreed(lambda: self.write(step, states, best))
 
     def write(self, step: int, states: dict[str, Any], best: bool) -> None:
@@ -159,7 +161,7 @@ class Checkpoints:
         self.latest = [(tag, best)]
         states = safe_load(self.folder / tag / STATES)
         try:
-            engine.module.load_state_dict(states["module"])
+            load_without_frozen(engine.module, states["module"], engine.module.frozen_by_adapter())
         except RuntimeError as error:
             raise CheckpointError(
                 f"{self.folder / tag}: holds weights of another model than the recipe names now "

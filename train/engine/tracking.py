@@ -63,14 +63,14 @@ def backward_shares(learner: Learner) -> tuple[float, float]:
 
     Returns:
         (fraction of the layers' weights that get gradients, fraction of the layers whose inputs get gradients). The
-        second fraction is 1 if token or patch embeddings are trained, because the backward pass then goes through all
-        layers; otherwise the first fraction is used as an estimate.
+        second fraction is 1 if token or patch embeddings or an adapter are trained, because the backward pass then goes
+        through all layers; otherwise the first fraction is used as an estimate.
     """
     base, table = learner.encoder.base, learner.encoder.token_table()
     trained = sum(p.numel() for name, p in base.named_parameters() if "embeddings" not in name and p.requires_grad)
     weights = trained / max(1, layer_weights(learner.encoder))
     through = any(p.requires_grad for p in (*table, *learner.embeddings.parameters()))
-    return weights, 1.0 if through else weights
+    return weights, 1.0 if through or learner.encoder.adapter is not None else weights
 
 
 def peak_flops(device: torch.device) -> float | None:

@@ -11,7 +11,8 @@ comparisons is refused, so that it cannot give wrong results silently.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from clearspan.common.encoder.pooling_names import TRAINED
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position, max_tokens, quiet_transformers
 from clearspan.train.config.options import not_one_of
+from clearspan.train.model import lora
 from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.model.source import Given, Inference
 from clearspan.train.model.static import StaticModel
@@ -70,6 +72,8 @@ class TrainableEncoder(nn.Module):
         attends: true if the tokens of a sequence attend to each other. If false (`train.model.static`), a sequence is
             represented by the mean of its token vectors: it has no special tokens and no length limit.
         padded_because: the reason why batches are padded for the model's own forward; "" if the model runs packed.
+        adapter: the low-rank adapter that is trained in place of the base model; None if there is none.
+        adapted_from: the folder with the weights of the model that the adapter is trained on.
         notes: notes for the user on how the encoder was made, one line each.
         given: for the model that training starts from: its pooling, the number of layers after the pooling, and whether
             it has a masked-LM head. None if training does not start from all weights of a model, or if the pooling of
@@ -105,6 +109,8 @@ class TrainableEncoder(nn.Module):
             weights = torch.ones(model.config.vocab_size) if token_weights is None else token_weights
             self.register_buffer("token_weights", weights)
         self.padded_because = ""
+        self.adapter: lora.Adapter | None = None
+        self.adapted_from = ""
         self.notes: list[str] = []
         self.given: Given | None = None
         self.first_position = first_position(model)
@@ -295,6 +301,28 @@ class TrainableEncoder(nn.Module):
             trained -= {p for name, p in named if name.startswith("encoder.relative_attention_bias.")}
         for parameter in parameters:
             parameter.requires_grad_(parameter.requires_grad and parameter in trained)
+
+    def add_adapter(self, options: Mapping[str, Any], folder: Path) -> None:
+        """Freeze the base model, and add a low-rank adapter to its linear layers, which is trained.
+
+        Args:
+            options: `rank`, `alpha`, `dropout` and `targets`, as the recipe's section `model.lora` states them.
+            folder: the folder with the base model's weights.
+
+        Raises:
+            EncoderError: the encoder is static, peft is missing, or the targets fit no linear layer.
+        """
+        if not self.attends:
+            raise EncoderError("a static encoder has no linear layers: train all")
+        self.adapter = lora.attach(self.base, options, self.config.model_type)
+        self.adapted_from = str(folder.absolute())
+
+    def frozen_by_adapter(self) -> set[str]:
+        """Return the names of the weights in `state_dict` that the adapter freezes; checkpoints leave these out."""
+        if self.adapter is None:
+            return set()
+        state = self.state_dict(keep_vars=True)
+        return {name for name, each in state.items() if isinstance(each, nn.Parameter) and not each.requires_grad}
 
     def _layers(self) -> nn.ModuleList:
         """Return the base model's layers, in order."""

@@ -3,17 +3,19 @@
 The steps: tokenizer, encoder, objectives, checks that these fit together, sizes of the forward passes, learner.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from clearspan.common.model_folder import EncoderError
+from clearspan.common.model_folder import EncoderError, read_modules
 from clearspan.common.terminal import MAX_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.keys import naming
-from clearspan.train.config.options import Recipe, RecipeError
+from clearspan.train.config.options import LORA, Recipe, RecipeError
 from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
 from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.packing import SpecialTokens
@@ -115,7 +117,13 @@ def build_learner(
     encoder.notes += notes
     special = encoder.special_tokens(tokenizer)
     with naming(f"model.train {recipe.model.train}"):
-        encoder.freeze(recipe.model.train)
+        if recipe.model.train == LORA:
+            with seeded(integer_seed(recipe.training.seed, Purpose.ADAPTER)):
+                modules = read_modules(Path(recipe.model.path))
+                weights = modules[0].folder if modules else Path(recipe.model.path)
+                encoder.add_adapter(dataclasses.asdict(recipe.model.lora), weights)
+        else:
+            encoder.freeze(recipe.model.train)
     objectives, embeddings = build_objectives(recipe, datasets, encoder, tokenizer, special)
     if not any(isinstance(objective, TokenObjective) for objective in objectives):
         encoder.drop_mlm_head()

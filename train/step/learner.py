@@ -96,6 +96,10 @@ class Learner(nn.Module):
         parts = dict.fromkeys(self.parameters(), "heads") | dict.fromkeys(self.encoder.base.parameters(), LAYERS)
         return parts | dict.fromkeys(self.encoder.token_table(), "embeddings")
 
+    def frozen_by_adapter(self) -> set[str]:
+        """Return the names of the weights in `state_dict` that the encoder's adapter freezes, if it has one."""
+        return {f"encoder.{name}" for name in self.encoder.frozen_by_adapter()}
+
     def parameters_of(self, turn: str) -> list[nn.Parameter]:
         """Return the parameters that a turn trains, without frozen parameters.
 
