@@ -116,6 +116,9 @@ setup(
         "lora": ["peft>=0.21,<0.22"],
         "serve": ["pydantic>=2.10,<3", "starlette>=1.0,<2", "uvicorn>=0.30,<1"],
         "faiss": ["faiss-cpu>=1.12,<2"],
+        # Not optimum, through which sentence-transformers writes these: its versions refuse transformers 5.20.
+        "onnx": ["onnx>=1.20,<2", "onnxruntime>=1.24,<2", "onnxscript>=0.7,<0.8"],
+        "openvino": ["openvino>=2026.0,<2027"],
         "search": ["PyStemmer>=2.2.0.3,<4", "py3langid>=0.4,<0.5"],
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=1.0,<2"],
         "benchmarks": [

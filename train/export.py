@@ -1,6 +1,7 @@
 """Write a checkpoint of a run as a model folder, which sentence-transformers and `clearspan eval` load.
 
-    clearspan export RUN_DIR OUT_DIR [--checkpoint best|last]
+    clearspan export RUN_DIR OUT_DIR [--checkpoint best|last] [--onnx] [--openvino] [--int8]
+    clearspan export MODEL_DIR OUT_DIR --onnx
 
 transformers loads the transformer of the folder, without its pooling; the folder of a static encoder has no
 transformer. Weights are safetensors. A masked-LM head that the run trained has a file of its own
@@ -22,17 +23,24 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from clearspan.cli.command import Command, Printed, Result
 from clearspan.common import files, terminal
-from clearspan.common.model_folder import model_name, read_json
+from clearspan.common.errors import PipelineError
+from clearspan.common.hub import model_folder, reference
+from clearspan.common.model_folder import EncoderError, model_name, read_json
 from clearspan.common.options import Flag
+from clearspan.common.terminal import UsageError
 from clearspan.train.card import NO_STEP, PREPARED, UNCHANGED, Origin, card, read_scores
 from clearspan.train.portable import make_portable
 from clearspan.train.run_folder import ADAPTER, check_adapted
+from clearspan.train.runtimes import FormatFigures, Formats, add_formats, summary
 
 KIND, SKELETON = "model", "encoder"
 INFERENCE, DATA = "inference.json", "data.json"
 WEIGHTS = "model.safetensors"
 
-EXAMPLE = "clearspan export runs/declutr-small exported/declutr-small"
+EXAMPLE = """
+clearspan export runs/declutr-small exported/declutr-small
+clearspan export adapted/model exported/adapted --onnx --int8
+"""
 
 
 def save_model(
@@ -212,8 +220,11 @@ def check_replaceable(folder: Path) -> None:
         ) from None
 
 
-def export(run: Path, folder: Path, checkpoint: str | None = None) -> str:
-    """Write a checkpoint of a run as a model folder; return a few words for the user that say which checkpoint it is.
+def export(
+    run: Path, folder: Path, checkpoint: str | None = None, formats: Formats | None = None
+) -> tuple[str, list[FormatFigures]]:
+    """Write a checkpoint of a run as a model folder; return a few words for the user that say which checkpoint it is,
+    and the comparison of the further formats.
 
     If training never improved on the unchanged model that it started from, the best checkpoint is this model.
 
@@ -221,6 +232,7 @@ def export(run: Path, folder: Path, checkpoint: str | None = None) -> str:
         run: the run's folder.
         folder: the model folder to write.
         checkpoint: `best` or `last`; None for the best checkpoint, or the last one if no score or loss picked a best.
+        formats: the formats to write in addition to safetensors; None for none.
 
     Raises:
         CheckpointError, EncoderError: the folder is not the folder of a run, the checkpoint cannot be used, or `folder`
@@ -243,12 +255,39 @@ def export(run: Path, folder: Path, checkpoint: str | None = None) -> str:
     if start == UNCHANGED:
         encoder.become_given()
     origin = Origin(step, read_json(run / SKELETON / DATA), read_scores(run / "metrics.jsonl", step), start)
-    write_folder(encoder, tokenizer, folder, recipe, origin)
-    return start or f"the {chosen} checkpoint, that of step {step:,}"
+    compared = write_folder(encoder, tokenizer, folder, recipe, origin, formats)
+    return start or f"the {chosen} checkpoint, that of step {step:,}", compared
 
 
-def write_folder(encoder: Any, tokenizer: Any, folder: Path, recipe: str, origin: Origin) -> None:
+def export_folder(model: Path, folder: Path, formats: Formats) -> list[FormatFigures]:
+    """Copy a sentence-transformers folder, and write the model in further formats; return their comparison.
+
+    Args:
+        model: the folder of the model; files that cannot affect its vectors, except a README.md, are not copied.
+        folder: the model folder to write.
+        formats: the formats to write in addition.
+
+    Raises:
+        CheckpointError, EncoderError, InUseError: as `write_folder` and `add_formats`.
+    """
+    from clearspan.common.encoder.fingerprint import model_files
+
+    with files.locked(folder):
+        check_replaceable(folder)
+        with _replacing(folder, KIND) as part:
+            card_file = ["README.md"] if (model / "README.md").is_file() else []
+            for name in (*model_files(model), *card_file):
+                (part / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(model / name, part / name)
+            return add_formats(part, formats)
+
+
+def write_folder(
+    encoder: Any, tokenizer: Any, folder: Path, recipe: str, origin: Origin, formats: Formats | None = None
+) -> list[FormatFigures]:
     """Write an encoder as a checksummed model folder, replacing an earlier, unchanged export.
+
+    Return the comparison of the further formats; [] if there are none.
 
     Args:
         encoder: the encoder, a `TrainableEncoder`.
@@ -256,6 +295,7 @@ def write_folder(encoder: Any, tokenizer: Any, folder: Path, recipe: str, origin
         folder: the model folder to write.
         recipe: the run's recipe in YAML, for the model card.
         origin: the facts on the model card about the checkpoint, its training data and its scores.
+        formats: the formats to write in addition to safetensors; None for none.
 
     Raises:
         CheckpointError: `folder` has files that no export wrote, or that have changed since, or it cannot be written.
@@ -265,6 +305,7 @@ def write_folder(encoder: Any, tokenizer: Any, folder: Path, recipe: str, origin
         check_replaceable(folder)
         with _replacing(folder, KIND) as part:
             save_model(encoder, tokenizer, part, recipe, model_name(folder), origin)
+            return add_formats(part, formats) if formats else []
 
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
@@ -341,6 +382,8 @@ def _replacing(folder: Path, kind: str) -> Iterator[Path]:
             (folder / name).parent.mkdir(exist_ok=True)
             (part / name).chmod(mode)
             (part / name).replace(folder / name)
+    except (EncoderError, PipelineError):
+        raise
     except Exception as error:  # on a full disk, the libraries raise errors of any type
         raise CheckpointError(f"{folder}: could not be written ({terminal.one_line(error)})") from None
     finally:
@@ -355,20 +398,50 @@ class Export(Command):
     example: ClassVar[str] = EXAMPLE
     remedy: ClassVar[str] = "run it again"
 
-    of_run: Annotated[Path, Flag("RUN_DIR", positional=True)]
-    """Folder of the run."""
+    of_run: Annotated[Path, Flag("RUN_DIR", positional=True, resolve=model_folder)]
+    """Folder of the run; with --onnx or --openvino also of a sentence-transformers model, or hf:ORG/NAME[@REVISION]."""
     out: Annotated[Path, Flag("OUT_DIR", positional=True, output=True)]
     """Folder to write: a new one, or an export that has not been changed."""
     checkpoint: Annotated[Literal["best", "last"] | None, Flag()] = None
     """Checkpoint to write (default: best if the run has a best checkpoint, else last)."""
+    onnx: Annotated[bool, Flag()] = False
+    """Also write onnx/model.onnx, for ONNX Runtime (extra `onnx`); print its speed, and how far its vectors differ."""
+    openvino: Annotated[bool, Flag()] = False
+    """Also write openvino/openvino_model.xml, for OpenVINO (extras `onnx,openvino`); print the same."""
+    int8: Annotated[bool, Flag()] = False
+    """Also write each of these with weights in int8: a quarter of the size; its vectors differ more."""
+
+    def validate(self) -> None:
+        super().validate()
+        if self.int8 and not self.formats:
+            raise ValueError("`int8` has no effect without `onnx` or `openvino`: add one of them")
+        if self.checkpoint and self.is_model:
+            raise ValueError(f"`checkpoint` has no effect, since {self.of_run} is a model, not a run: leave it out")
+
+    @property
+    def formats(self) -> Formats:
+        return Formats(self.onnx, self.openvino, self.int8)
+
+    @property
+    def is_model(self) -> bool:
+        """Return whether the folder is of a model rather than of a run, and further formats are asked for."""
+        return bool(self.formats) and not (self.of_run / "recipe.yaml").is_file()
 
     def run(self) -> Result:
         """Write the model folder `out`; return a line about it for the user."""
         from clearspan.train.engine.ranks import name_accelerator
 
         name_accelerator()
-        exported = export(self.of_run, self.out, self.checkpoint)
-        return Printed(f"{self.out}, of {self.of_run}: {exported}")
+        self.formats.check()
+        about = "a copy of the model"
+        if self.is_model:
+            if self.out.resolve().is_relative_to(self.of_run.resolve()):
+                raise UsageError(f"{self.out}: is in {self.of_run}, which is copied: name a folder outside of it")
+            compared = export_folder(self.of_run, self.out, self.formats)
+        else:
+            about, compared = export(self.of_run, self.out, self.checkpoint, self.formats)
+        shown = f"\n{summary(compared)}" if compared else ""
+        return Printed(f"{self.out}, of {reference(self.of_run)}: {about}{shown}")
 
 
 main = Export.main
