@@ -23,7 +23,7 @@ $(VENV)/.demo: $(VENV)/bin/pip setup.py constraints.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/bin/pip setup.py constraints.txt
-	@echo "installing about 2,600 MB of packages into $(VENV) $(CUDA)"
+	@echo "installing about 2,900 MB of packages into $(VENV) $(CUDA)"
 	$(BIN)/pip install -q --no-warn-conflicts -c constraints.txt -e '.[dev]'
 	touch $@ $(VENV)/.demo
 

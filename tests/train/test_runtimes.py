@@ -1,0 +1,175 @@
+"""Exports for ONNX Runtime and OpenVINO: equal vectors, int8 near them, and what is refused."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clearspan.cli.main import main
+from clearspan.common.encoder.folder import load_folder
+from clearspan.common.encoder.library import load_with_library
+from clearspan.common.errors import PipelineError
+from clearspan.train import runtimes
+from clearspan.train.export import export_folder
+from clearspan.train.runtimes import Formats, add_formats, cosine_distances, embed, runner, sample_texts
+from tests.conftest import exit_code
+from tests.train.test_portable import CONFIGS, TEXTS, installed, python
+
+OPTIMUM = (
+    *("sentence-transformers==5.1.2", "transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.2"),
+    *("optimum==2.1.0", "optimum-onnx==0.1.0", "onnx==1.23.2", "onnxruntime==1.32.0", "ml_dtypes==0.6.0"),
+)
+"""Versions with which sentence-transformers' backend loads ONNX: optimum takes no later transformers."""
+BACKEND = """
+import json, sys, numpy, sentence_transformers
+texts, folder, *files = sys.argv[1:]
+for number, file in enumerate(files):
+    options = {"backend": "onnx", "device": "cpu", "model_kwargs": {"file_name": file}}
+    model = sentence_transformers.SentenceTransformer(folder, **options)
+    assert "ORTModel" in type(model[0].auto_model).__name__
+    numpy.save(f"{folder}/../{number}.npy", model.encode(json.loads(texts)))
+"""
+
+
+@pytest.fixture(scope="module", params=["bert", "mean"])
+def model(request: pytest.FixtureRequest, shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A transformer of two layers with random weights, as a sentence-transformers folder with pooling and Normalize."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+    from transformers import AutoConfig, AutoModel
+
+    folder = tmp_path_factory.mktemp(request.param)
+    name = {"bert": "bert-base-uncased", "mean": "roberta-base"}[request.param]
+    shutil.copytree(shared_data / "tokenizers" / name, folder / "plain")
+    config = dict(CONFIGS[request.param])
+    vocabulary = len(json.loads((folder / "plain/tokenizer.json").read_text())["model"]["vocab"])
+    torch.manual_seed(0)
+    made = AutoModel.from_config(AutoConfig.for_model(**{**config, "vocab_size": vocabulary}))
+    made.save_pretrained(folder / "plain")
+    transformer = Transformer(str(folder / "plain"), processor_kwargs={"model_max_length": 64})
+    modules = [transformer, Pooling(32, "mean"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder / "model"))
+    return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def exported(model: Path) -> tuple[Path, list[runtimes.FormatFigures]]:
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("openvino")
+    folder = model.parent / "exported"
+    return folder, export_folder(model, folder, Formats(onnx=True, openvino=True, int8=True))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.guarantee("runtime-exports")
+def test_fp32_gives_the_vectors_of_the_model_and_int8_vectors_near_them(
+    exported: tuple[Path, list[runtimes.FormatFigures]], model: Path
+) -> None:
+    folder, figures = exported
+    layers = list(load_with_library(folder).modules)
+    expected = load_folder(model).encode(TEXTS)
+    np.testing.assert_array_equal(load_folder(folder).encode(TEXTS), expected)
+    for name in ("onnx/model.onnx", "openvino/openvino_model.xml"):
+        np.testing.assert_allclose(embed(layers, runner(folder / name), TEXTS), expected, atol=1e-5)
+    for name in ("onnx/model_qint8.onnx", "openvino/openvino_model_qint8.xml"):
+        distances = cosine_distances(embed(layers, runner(folder / name), TEXTS), expected)
+        assert 0 < distances.max() < 0.05
+    by_name = {each.name: each for each in figures}
+    assert [*by_name] == ["model.safetensors", *Formats(onnx=True, openvino=True, int8=True).files]
+    assert by_name["onnx/model.onnx"].max_distance < 1e-6 < by_name["onnx/model_qint8.onnx"].mean_distance
+    assert by_name["onnx/model_qint8.onnx"].num_bytes < 0.4 * by_name["onnx/model.onnx"].num_bytes
+    assert all(each.texts_per_s > 0 for each in figures)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.guarantee("runtime-exports")
+def test_the_backend_of_sentence_transformers_loads_it(
+    exported: tuple[Path, list[runtimes.FormatFigures]], model: Path, tmp_path: Path
+) -> None:
+    beside = installed(tmp_path / "beside", OPTIMUM)
+    folder = Path(shutil.copytree(exported[0], tmp_path / "exported"))
+    python(BACKEND, beside, folder, "onnx/model.onnx", "onnx/model_qint8.onnx")
+    expected = load_folder(model).encode(TEXTS)
+    np.testing.assert_allclose(np.load(tmp_path / "0.npy"), expected, atol=1e-5)
+    assert cosine_distances(np.load(tmp_path / "1.npy"), expected).max() < 0.05
+
+
+@pytest.mark.exhaustive
+def test_the_command_prints_the_figures_and_replaces_only_an_export(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("openvino")
+    looked_up: list[Any] = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *words, **_: looked_up.append(words) or [])
+    words = ["export", str(model), str(tmp_path / "out"), "--openvino"]
+    assert exit_code(main, *words) == 0
+    printed = capsys.readouterr().out
+    assert "openvino/openvino_model.xml" in printed and "cosine distance from safetensors" in printed
+    assert not (tmp_path / "out" / "onnx").exists()
+    assert not looked_up, "OpenVINO comes with telemetry"
+    (tmp_path / "out" / "config.json").write_text("{}")
+    assert exit_code(main, *words) == 1
+    assert "holds something other than an unchanged export" in capsys.readouterr().err
+
+
+@pytest.mark.guarantee("one-line-errors")
+@pytest.mark.usefixtures("command_line")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--int8"], "--int8 has no effect without --onnx or --openvino"),
+        (["--onnx", "--checkpoint", "last"], "--checkpoint has no effect"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(main, "export", str(tmp_path), str(tmp_path / "out"), *words) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.guarantee("one-line-errors")
+@pytest.mark.parametrize(
+    ("formats", "missing", "said"),
+    [
+        (Formats(onnx=True), "onnxscript", r"writing ONNX needs onnxscript: .*'\.\[onnx\]'"),
+        (Formats(openvino=True), "openvino", r"writing for OpenVINO needs openvino: .*'\.\[openvino\]'"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_one_line(
+    formats: Formats, missing: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else object())
+    with pytest.raises(PipelineError, match=said):
+        formats.check()
+
+
+@pytest.mark.guarantee("one-line-errors")
+def test_a_static_model_has_nothing_to_write(shared_data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers/bert-base-uncased/tokenizer.json"))
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu").save(str(tmp_path))
+    with pytest.raises(ValueError, match="is a StaticEmbedding, which has no transformer"):
+        add_formats(tmp_path, Formats(onnx=True))
+
+
+def test_the_compared_texts_are_of_mixed_lengths_and_the_same_each_time() -> None:
+    texts = sample_texts()
+    assert len(texts) == runtimes.NUM_TEXTS and texts == sample_texts()
+    assert len(texts[0]) < 80 and len(texts[-1]) > 1_000
+    code = "from clearspan.train.runtimes import sample_texts; print(len(sample_texts()))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == str(runtimes.NUM_TEXTS)
