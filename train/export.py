@@ -220,11 +220,8 @@ def check_replaceable(folder: Path) -> None:
         ) from None
 
 
-def export(
-    run: Path, folder: Path, checkpoint: str | None = None, formats: Formats | None = None
-) -> tuple[str, list[FormatFigures]]:
-    """Write a checkpoint of a run as a model folder; return a few words for the user that say which checkpoint it is,
-    and the comparison of the further formats.
+def export(run: Path, folder: Path, checkpoint: str | None = None) -> str:
+    """Write a checkpoint of a run as a model folder; return a few words for the user that say which checkpoint it is.
 
     If training never improved on the unchanged model that it started from, the best checkpoint is this model.
 
@@ -232,12 +229,20 @@ def export(
         run: the run's folder.
         folder: the model folder to write.
         checkpoint: `best` or `last`; None for the best checkpoint, or the last one if no score or loss picked a best.
-        formats: the formats to write in addition to safetensors; None for none.
 
     Raises:
         CheckpointError, EncoderError: the folder is not the folder of a run, the checkpoint cannot be used, or `folder`
             holds files that no export wrote.
         InUseError: another export writes to `folder`.
+    """
+    return export_run(run, folder, checkpoint, Formats())[0]
+
+
+def export_run(run: Path, folder: Path, checkpoint: str | None, formats: Formats) -> tuple[str, list[FormatFigures]]:
+    """Write a checkpoint as `export` does, and in further formats; return its words, and the comparison of the formats.
+
+    Raises:
+        CheckpointError, EncoderError, InUseError: as `export` and `add_formats`.
     """
     from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 
@@ -439,7 +444,7 @@ class Export(Command):
                 raise UsageError(f"{self.out}: is in {self.of_run}, which is copied: name a folder outside of it")
             compared = export_folder(self.of_run, self.out, self.formats)
         else:
-            about, compared = export(self.of_run, self.out, self.checkpoint, self.formats)
+            about, compared = export_run(self.of_run, self.out, self.checkpoint, self.formats)
         shown = f"\n{summary(compared)}" if compared else ""
         return Printed(f"{self.out}, of {reference(self.of_run)}: {about}{shown}")
 

@@ -190,7 +190,7 @@ def finish(trainer: Trainer) -> None:
         steps = f"stopped and saved at step {trainer.step} of {trainer.total}"
         report(Failure(PREFIX, f"{run}: {steps}; {continue_with('resume')}", STOPPED))
     else:
-        exported, _ = export(run, run / run_folder.MODEL)
+        exported = export(run, run / run_folder.MODEL)
         run_folder.mark_finished(run)
         unknown = bool(trainer.recipe.model.path) and not trainer.judge.picks
         compared = f"; {NOT_COMPARED}" if unknown else ""
