@@ -20,22 +20,7 @@ from clearspan.train import runtimes
 from clearspan.train.export import export_folder
 from clearspan.train.runtimes import Formats, add_formats, cosine_distances, embed, runner, sample_texts
 from tests.conftest import exit_code
-from tests.train.test_portable import CONFIGS, TEXTS, installed, python
-
-OPTIMUM = (
-    *("sentence-transformers==5.1.2", "transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.2"),
-    *("optimum==2.1.0", "optimum-onnx==0.1.0", "onnx==1.23.2", "onnxruntime==1.32.0", "ml_dtypes==0.6.0"),
-)
-"""Versions with which sentence-transformers' backend loads ONNX: optimum takes no later transformers."""
-BACKEND = """
-import json, sys, numpy, sentence_transformers
-texts, folder, *files = sys.argv[1:]
-for number, file in enumerate(files):
-    options = {"backend": "onnx", "device": "cpu", "model_kwargs": {"file_name": file}}
-    model = sentence_transformers.SentenceTransformer(folder, **options)
-    assert "ORTModel" in type(model[0].auto_model).__name__
-    numpy.save(f"{folder}/../{number}.npy", model.encode(json.loads(texts)))
-"""
+from tests.train.test_portable import CONFIGS, TEXTS
 
 
 @pytest.fixture(scope="module", params=["bert", "mean"])
@@ -86,19 +71,6 @@ def test_fp32_gives_the_vectors_of_the_model_and_int8_vectors_near_them(
     assert by_name["onnx/model.onnx"].max_distance < 1e-6 < by_name["onnx/model_qint8.onnx"].mean_distance
     assert by_name["onnx/model_qint8.onnx"].num_bytes < 0.4 * by_name["onnx/model.onnx"].num_bytes
     assert all(each.texts_per_s > 0 for each in figures)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.guarantee("runtime-exports")
-def test_the_backend_of_sentence_transformers_loads_it(
-    exported: tuple[Path, list[runtimes.FormatFigures]], model: Path, tmp_path: Path
-) -> None:
-    beside = installed(tmp_path / "beside", OPTIMUM)
-    folder = Path(shutil.copytree(exported[0], tmp_path / "exported"))
-    python(BACKEND, beside, folder, "onnx/model.onnx", "onnx/model_qint8.onnx")
-    expected = load_folder(model).encode(TEXTS)
-    np.testing.assert_allclose(np.load(tmp_path / "0.npy"), expected, atol=1e-5)
-    assert cosine_distances(np.load(tmp_path / "1.npy"), expected).max() < 0.05
 
 
 @pytest.mark.exhaustive
