@@ -15,7 +15,6 @@ import itertools
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from clearspan.cli.command import Command, Errors, Printed, Result
-from clearspan.common import files
+from clearspan.common import files, words
 from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.checksummed_folder import FolderChangedError, set_aside
 from clearspan.common.compute import AUTO, Precision, resolve
@@ -46,7 +45,7 @@ from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.retrieval.hybrid import CombinedVectors
 from clearspan.retrieval.retrieval_set import RetrievalSet
-from clearspan.retrieval.stemming import NO_STEMMER, STEMMERS
+from clearspan.retrieval.stemming import NO_STEMMER, STEMMERS, versions_of
 from clearspan.shards.held_out import folder_of as held_out_folder
 from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.train.interpolate import interpolate
@@ -55,7 +54,7 @@ from clearspan.train.run_folder import check_model
 VERSION = 1
 """Version of how a share is chosen, increased whenever that changes."""
 SHARES = (0.0, 0.25, 0.5)
-"""Shares of the trained weights to choose from. Titles always ask for more, questions for half or less."""
+"""Shares of the trained weights to choose from."""
 MAX_QUERIES, MAX_TEXTS = 500, 2000
 """Most dev queries, and most texts, by which the share is chosen: each share is a model that embeds them."""
 MODEL, CHOICE = "model", "shares.json"
@@ -132,30 +131,32 @@ class Shares:
 def write_model(options: Interpolation) -> str:
     """Choose a share and write the model, unless the folder has it already; return a line on the choice, or ""."""
     inputs = fingerprint(options)
-    model = options.output / MODEL
+    model, choice = options.output / MODEL, options.output / CHOICE
     try:
-        if load_checksummed((options.output / CHOICE).read_bytes())["inputs"] == inputs:
+        if load_checksummed(choice.read_bytes())["inputs"] == inputs:
             check_model(model)
             return ""
     except FileNotFoundError:
         pass
     except (FolderChangedError, ValueError, KeyError) as error:
         notice(f"{error}: the share is chosen again")
+    files.remove_temporaries(options.output)
+    options.output.mkdir(parents=True, exist_ok=True)
+    if options.share is not None:
+        chosen = Shares(options.share)
+    else:
+        with files.temporary_folder(options.output) as folder:
+            chosen = choose(options, Path(folder))
+    choice.unlink(missing_ok=True)  # from here on, the folder has no choice until it has the model of this one
     if model.exists():
         try:
             check_model(model)
             shutil.rmtree(model)
         except FolderChangedError as error:
             notice(f"{error} (moved to {set_aside(model)})")
-    options.output.mkdir(parents=True, exist_ok=True)
-    if options.share is not None:
-        chosen = Shares(options.share)
-    else:
-        with tempfile.TemporaryDirectory(dir=options.output, prefix=files.TEMPORARY) as folder:
-            chosen = choose(options, Path(folder))
     interpolate(options.start, options.trained, chosen.share, model)
     record = {"inputs": inputs, **dataclasses.asdict(chosen)}
-    files.write_bytes(options.output / CHOICE, dump_checksummed(json.loads(json.dumps(record)), indent=1))
+    files.write_bytes(choice, dump_checksummed(json.loads(json.dumps(record)), indent=1))
     return str(chosen) if options.share is None else ""
 
 
@@ -166,7 +167,7 @@ def choose(options: Interpolation, folder: Path) -> Shares:
         folder: an empty folder for the models of the shares.
     """
     sample = sampled(heldout_data.read(held_out_part(options.data)).required_dev())
-    words = Lexical(f"bm25:{options.stemmer or NO_STEMMER}").ranking(sample.queries, sample.documents)
+    by_words = Lexical(f"bm25:{options.stemmer or NO_STEMMER}").ranking(sample.queries, sample.documents)
     compute = resolve(AUTO, options.precision)
     by_share = []
     for share in SHARES:
@@ -177,7 +178,7 @@ def choose(options: Interpolation, folder: Path) -> Shares:
         cache = None if share else folder_of(None)
         similarity = Prompted.of(encoder, options.prompt_name, cache, None, sys.stderr.isatty())
         vectors = similarity.ranking(sample.queries, sample.documents)
-        by_weight = CombinedVectors.of(vectors, words).reciprocal_ranks(sample)
+        by_weight = CombinedVectors.of(vectors, by_words).reciprocal_ranks(sample)
         by_share.append(by_weight[by_weight.mean(axis=1).round(12).argmax()])
     scores = {f"{share:g}": 100 * float(ranks.mean()) for share, ranks in zip(SHARES, by_share, strict=True)}
     return Shares(largest_good(np.array(by_share)), scores, len(sample.queries), len(sample.documents))
@@ -199,6 +200,8 @@ def largest_good(reciprocal_ranks: NDArray[np.float64]) -> float:
         reciprocal_ranks: the reciprocal rank of each of m queries with each of the SHARES, (3, m). The standard error
             is that of the differences from the best share, since all shares have the same queries.
     """
+    if reciprocal_ranks.shape[1] < 2:  # which have no standard error
+        return SHARES[-1]
     best = reciprocal_ranks[reciprocal_ranks.mean(axis=1).round(12).argmax()]
     lost = best - reciprocal_ranks
     errors = lost.std(axis=1, ddof=1) / np.sqrt(lost.shape[1])
@@ -210,7 +213,7 @@ def fingerprint(options: Interpolation) -> str:
     models = [model_sha256(folder) for folder in (options.start, options.trained)]
     parts = [sha256(Path(folder, MANIFEST)) for folder in (str(options.data), held_out_folder(str(options.data)))]
     how: dict[str, Any] = {"prompts": options.prompt_name, "precision": options.precision, "stemmer": options.stemmer}
-    how["share"] = options.share
+    how |= {"share": options.share, "words": words.VERSION, **versions_of(options.stemmer or NO_STEMMER)}
     return digest(version=VERSION, models=models, data=parts, **how)
 
 

@@ -90,8 +90,11 @@ class Judging(Command):
         about = {UNTRAINED: "a static encoder before training"}
         untrained = [Candidate(name, path, about.get(name, f"{name}, the base model")) for name, _, path in named]
         share = share_of(self.trained)
-        rest = f", with {share:g} of the trained weights and {1 - share:g} of those before training"
-        trained = f"trained on these texts{rest if share != 1 else ''}"
+        trained = "trained on these texts"
+        if share == 0:
+            trained = "the model before training: held-out texts are not found better with trained weights"
+        elif share != 1:
+            trained += f", with {share:g} of the trained weights and {1 - share:g} of those before training"
         return [Candidate(TRAINED, str(self.trained), trained, is_trained=True), *untrained]
 
     def run(self) -> Result:

@@ -217,7 +217,7 @@ class Adapt(Options):
     def interpolates(self) -> bool:
         """Return whether the trained model that is judged has a part of the weights before training.
 
-        A static encoder has none unless `share` says so: made from the texts alone, it knew nothing before training.
+        A static encoder has none unless `share` says so: what its questions lose by training was not measured.
         """
         return self.share != 1 and (self.share is not None or not self.trains_static)
 

@@ -30,6 +30,8 @@ FIELDS = "shown_fields"
 """Name, in adapt.json, of the list of fields that the first call chose for search results."""
 STEMMER = "stemmer"
 """Name, in adapt.json, of the stemmer of the language of the texts, which the first call identified; or none."""
+SHARE = "given_share"
+"""Name, in adapt.json, of the share of the trained weights that the user gave; null for the default."""
 UPDATED = "updated"
 """Name, in adapt.json, of a mark that the vectors are of other texts than the verdict."""
 FORMAT = 3
@@ -218,9 +220,22 @@ def with_stemmer(options: Adapt, record: AdaptRecord) -> Adapt:
 
 
 def with_share(options: Adapt, record: AdaptRecord) -> Adapt:
-    """Return the options with the share 1, the trained model itself, for a folder of an earlier version, judged so."""
-    if options.share is None and "judge" in record.commands and "interpolate" not in record.commands:
-        return dataclasses.replace(options, share=1.0)
+    """Return the options with the share of the first call that came to a model; this call adds it to the record.
+
+    A folder of an earlier version was judged with the trained model itself, and stays so.
+
+    Raises:
+        UsageError: the first call had another share.
+    """
+    if record.commands.keys() & {"interpolate", "judge"}:
+        known = record.content.get(SHARE, None if "interpolate" in record.commands else 1.0)
+        if options.share not in (None, known):
+            made_with = "the default share" if known is None else f"`share` {known:g}"
+            raise UsageError(
+                f"`share` {options.share:g}: {options.output} was made with {made_with}: name another `output`"
+            )
+        return dataclasses.replace(options, share=known)
+    record.content[SHARE] = options.share
     return options
 
 

@@ -38,7 +38,18 @@ ALONE = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 
 @pytest.mark.parametrize(
     "name",
-    ["embed_bytes", "encode", "hybrid", "loader", "lora", "pipelines", "senteval", "titled_texts", "train_step"],
+    [
+        "embed_bytes",
+        "encode",
+        "hybrid",
+        "loader",
+        "lora",
+        "pipelines",
+        "senteval",
+        "shares",
+        "titled_texts",
+        "train_step",
+    ],
 )
 def test_a_stored_result_prints_as_the_command_prints_its_own(name: str) -> None:
     result = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())

@@ -9,21 +9,26 @@ before the training lie models that keep most of both (WiSE-FT, Wortsman et al. 
 """
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+from safetensors import SafetensorError
+
 from clearspan.common import files
 from clearspan.common.checksummed_folder import NAME as MANIFEST
 from clearspan.common.checksummed_folder import FolderChangedError, read_manifest, write_manifest
-from clearspan.common.model_folder import EncoderError, read_modules
+from clearspan.common.encoder.fingerprint import model_files
+from clearspan.common.model_folder import EncoderError, read_modules, refusing
+from clearspan.common.terminal import one_line
 from clearspan.train.run_folder import ADAPTER, MODEL
 
 if TYPE_CHECKING:
     import torch
 
-WEIGHTS = "model*.safetensors"
+WEIGHTS, CARD = "model*.safetensors", "README.md"
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 Key = tuple[int, str]
 """Position of a module in the list of modules, and name of one of its tensors."""
 
@@ -32,8 +37,8 @@ def interpolate(start: Path, trained: Path, share: float, output: Path) -> None:
     """Write a model folder whose weights are (1 - share) x the weights before training + share x the trained weights.
 
     The weights are computed in float32, and have the dtype of the trained model. Everything else, such as the tokenizer
-    and the prompts, is that of the trained model. With the share 0, the result is a copy of the model before training.
-    The folder is checksummed.
+    and the prompts, is that of the trained model. With the share 0, it is that of the model before training. The folder
+    is checksummed, and its model card says what the weights are.
 
     Args:
         start: folder of the model from which training started.
@@ -42,21 +47,56 @@ def interpolate(start: Path, trained: Path, share: float, output: Path) -> None:
         output: folder to write, which does not exist.
 
     Raises:
-        EncoderError: the models do not have the same modules with weights of the same shapes.
+        EncoderError: the models do not have the same modules with weights of the same shapes, or cannot be loaded.
+        OSError: the folder cannot be written.
     """
     if not 0 <= share <= 1:
         raise ValueError(f"`share` {share}: is not from 0 to 1")
     files.remove_temporaries(output.parent)
     part = output.with_name(files.temporary_name(output.name))
-    left_out = [MANIFEST, ADAPTER] if 0 < share < 1 else [MANIFEST]  # an adapter gives the weights of share 1
-    shutil.copytree(trained if share else start, part, ignore=shutil.ignore_patterns(*left_out))
     try:
+        _copy(trained if share else start, part)
         if 0 < share < 1:
             _mix(start, trained, share, part)
+        elif share and (trained / ADAPTER).is_dir():  # an adapter gives the weights of share 1
+            shutil.copytree(trained / ADAPTER, part / ADAPTER, copy_function=shutil.copyfile)
+        (part / CARD).write_text(_card(trained, share), encoding="utf-8")
         write_manifest(part, MODEL, {"share": share})
         part.rename(output)
+    except SafetensorError as error:
+        raise OSError(f"{output}: could not be written (is the disk full?): {one_line(error)}") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _copy(model: Path, folder: Path) -> None:
+    """Copy the files of a model that affect its embeddings; no pickled weights if there are others."""
+    names = model_files(model)
+    is_safe = any(name.endswith(".safetensors") for name in names)
+    for name in names:
+        if name == MANIFEST or (is_safe and name.endswith(PICKLES)):
+            continue
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(model / name, folder / name)
+
+
+def _card(trained: Path, share: float) -> str:
+    """Return the trained model's card with a sentence on the share, and without the scores in its front matter."""
+    path = trained / CARD
+    text = path.read_text(encoding="utf-8") if path.is_file() else f"# {trained.parent.name}\n"
+    made = "Its weights are the weights before training"
+    if share:
+        made = f"Its weights are {1 - share:g} x the weights before training + {share:g} x the trained weights"
+    sentence = f"{made}. What follows is the card of the trained model, with its scores."
+    empty, *parts = text.split("---\n", 2)
+    front = ""
+    if not empty and len(parts) == 2:
+        settings = yaml.safe_load(parts[0])
+        settings.pop("model-index", None)
+        front, text = f"---\n{yaml.safe_dump(settings, sort_keys=False)}---\n", parts[1]
+    before, heading, after = text.partition("# ")
+    name, _, rest = after.partition("\n")
+    return f"{front}{before}{heading}{name}\n\n{sentence if share < 1 else ''}\n{rest}"
 
 
 def _mix(start: Path, trained: Path, share: float, folder: Path) -> None:
@@ -64,7 +104,7 @@ def _mix(start: Path, trained: Path, share: float, folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    with tempfile.TemporaryDirectory() as saved:
+    with files.temporary_folder(folder.parent) as saved:
         before = dict(_tensors(resaved(start, Path(saved))))
     for number, path in _weight_files(folder):
         mixed = {}
@@ -78,7 +118,7 @@ def _mix(start: Path, trained: Path, share: float, folder: Path) -> None:
                 found = "lacks it" if first is None else f"has the shape {tuple(first.shape)}"
                 raise EncoderError(
                     f"{trained}: its weights {name} of shape {tuple(after.shape)} cannot be interpolated: {start} "
-                    f"{found}"
+                    f"{found}: take the trained model itself, with `share` 1"
                 )
             mixed[name] = torch.lerp(first.float(), after.float(), share).to(after.dtype)
         save_file(mixed, path, metadata)
@@ -98,7 +138,7 @@ def resaved(folder: Path, output: Path) -> Path:
 
     from clearspan.common.pretrained import quiet_transformers
 
-    with quiet_transformers():
+    with refusing(f"{folder}: cannot be loaded to interpolate its weights; `share` 1 does not"), quiet_transformers():
         model = SentenceTransformer(str(folder), device="cpu", local_files_only=True, trust_remote_code=False)
         model.save_pretrained(str(output), create_model_card=False)
     return output

@@ -163,7 +163,8 @@ def test_the_stemmer_is_that_of_the_texts_and_stays(tmp_path: Path, capsys: pyte
         (("train",), None, "interpolated/model"),
         (("train", "judge"), None, "run/model"),
         (("train", "interpolate", "judge"), None, "interpolated/model"),
-        (("train", "judge"), 0.5, "interpolated/model"),
+        (("train", "judge"), 1.0, "run/model"),
+        ((), 0.5, "interpolated/model"),
         ((), 1.0, "run/model"),
     ],
 )
@@ -174,5 +175,19 @@ def test_a_folder_that_was_judged_without_a_share_keeps_the_trained_model(
     record = AdaptRecord(options.output, {"steps": dict.fromkeys(done, "")})
     assert with_share(options, record).trained == Path("adapted") / trained
     static = dataclasses.replace(options, model=None)
-    expected = trained if share else "run/model"
+    expected = "interpolated/model" if share == 0.5 else "run/model"
     assert with_share(static, record).trained == Path("adapted") / expected, "as before, unless a share is given"
+
+
+@pytest.mark.parametrize(("first", "later"), [(None, 1.0), (None, 0.25), (1.0, 0.5), (0.5, 1.0), (0.5, 0.0)])
+def test_another_share_on_a_later_call_is_refused(first: float | None, later: float, minilm: Path) -> None:
+    options = Adapt(inputs=("owls.jsonl",), output=Path("adapted"), model=str(minilm), share=first)
+    record = AdaptRecord(options.output, {"steps": {}})
+    assert with_share(options, record) == options
+    other = dataclasses.replace(options, share=later)
+    assert with_share(other, record) == other, "no model is judged yet"
+    assert with_share(options, record) == options
+    record.content["steps"] = {"train": "", "interpolate": "", "judge": ""}
+    with pytest.raises(UsageError, match=f"`share` {later:g}: .* another `output`"):
+        with_share(other, record)
+    assert with_share(dataclasses.replace(options, share=None), record).share == first

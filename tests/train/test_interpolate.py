@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +15,9 @@ from sentence_transformers import SentenceTransformer
 from clearspan.common.checksummed_folder import FolderChangedError, read_manifest
 from clearspan.common.encoder.fingerprint import model_files
 from clearspan.common.model_folder import EncoderError
-from clearspan.train.interpolate import interpolate
+from clearspan.train.interpolate import interpolate, share_of
 from clearspan.train.run_folder import ADAPTER, MODEL, check_model
+from tests.conftest import ROOT
 
 TEXTS = ["An owl hunts at night.", "Shares fell by two percent."]
 
@@ -66,6 +69,7 @@ def test_each_weight_lies_between_the_two_by_the_share(
 def test_the_ends_are_the_two_models_themselves(minilm: Path, trained: Path, tmp_path: Path) -> None:
     for share, model in ((0, minilm), (1, trained)):
         interpolate(minilm, trained, share, tmp_path / f"{share}")
+        assert share_of(tmp_path / f"{share}") == share and share_of(minilm) == 1
         hashes = model_files(tmp_path / f"{share}")
         assert {name: hash for name, hash in hashes.items() if name != "manifest.json"} == model_files(model)
         check_model(tmp_path / f"{share}")
@@ -107,3 +111,70 @@ def test_models_of_other_shapes_are_refused_and_nothing_stays(minilm: Path, trai
     with pytest.raises(EncoderError, match=name):
         interpolate(smaller, trained, 0.5, tmp_path / "mixed")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["smaller"]
+
+
+CARD = """---
+library_name: sentence-transformers
+model-index:
+- name: owls
+  results: []
+---
+
+# owls
+
+A sentence encoder.
+"""
+
+
+def test_the_card_says_what_the_weights_are_and_keeps_no_scores_for_programs(
+    minilm: Path, trained: Path, tmp_path: Path
+) -> None:
+    model = Path(shutil.copytree(trained, tmp_path / "trained"))
+    (model / "README.md").write_text(CARD)
+    cards = {}
+    for share in (0, 0.25, 1):
+        interpolate(minilm, model, share, tmp_path / f"{share}")
+        cards[share] = (tmp_path / f"{share}" / "README.md").read_text()
+        assert "model-index" not in cards[share] and "library_name" in cards[share] and "# owls" in cards[share]
+    assert "0.75 x the weights before training + 0.25 x the trained weights" in cards[0.25]
+    assert "Its weights are the weights before training." in cards[0] and "Its weights" not in cards[1]
+
+
+def test_a_read_only_model_with_other_files_is_copied_without_them(minilm: Path, trained: Path, tmp_path: Path) -> None:
+    start = Path(shutil.copytree(minilm, tmp_path / "start"))
+    (start / "onnx").mkdir()
+    for name in ("pytorch_model.bin", "onnx/model.onnx", ".gitattributes"):
+        (start / name).write_text("other weights")
+    (start / "dangling.md").symlink_to("nowhere")
+    for path in [
+        *start.rglob("*.json"),
+        *start.rglob("*.safetensors"),
+        *(each for each in start.rglob("*") if each.is_dir()),
+    ]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    interpolate(start, trained, 0, tmp_path / "mixed")
+    names = {path.name for path in (tmp_path / "mixed").rglob("*")}
+    assert not names & {"pytorch_model.bin", "onnx", ".gitattributes", "dangling.md"}
+    assert all(path.stat().st_mode & 0o200 for path in (tmp_path / "mixed").rglob("*"))
+    SentenceTransformer(str(tmp_path / "mixed"), device="cpu").encode(TEXTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.5, 1])
+def test_a_disk_that_is_full_is_an_os_error_and_nothing_stays(
+    minilm: Path, trained: Path, share: float, tmp_path: Path
+) -> None:
+    program = f"""import resource, signal
+from pathlib import Path
+from clearspan.train.interpolate import interpolate
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    interpolate(Path({str(minilm)!r}), Path({str(trained)!r}), {share}, Path({str(tmp_path / "out" / "mixed")!r}))
+except (OSError, ValueError) as error:
+    print(str(error).count(chr(10)), type(error).__name__)
+"""
+    (tmp_path / "out").mkdir()
+    process = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.stdout.startswith("0 ") and process.returncode == 0, process.stderr
+    assert not list((tmp_path / "out").iterdir())
