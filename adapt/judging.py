@@ -138,7 +138,8 @@ def write_verdicts(options: Judging) -> None:
     inputs = fingerprint(options)
     if options.output.is_file():
         try:
-            if load_checksummed(options.output.read_bytes())["inputs"] in (inputs, fingerprint(options, EARLIER)):
+            known = load_checksummed(options.output.read_bytes())["inputs"]
+            if known == inputs or known == fingerprint(options, EARLIER):
                 return
         except (ValueError, KeyError) as error:
             notice(f"{options.output}: damaged ({error}): the verdict is computed again")

@@ -131,8 +131,9 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     scores = {} if origin.step is None else origin.scores.get(origin.step, {})
     if origin.start == UNCHANGED:
         scores = first
-    model = options.get("model") or {}
-    base = next((str(model[key]) for key in ("path", "distill") if str(model.get(key) or "").startswith(HUB)), "")
+    model = options.get("model")
+    named = [str(model.get(key) or "") for key in ("path", "distill")] if isinstance(model, dict) else []
+    base = next((name for name in named if name.startswith(HUB)), "")
     front = ModelCardData(library_name=LIBRARY, pipeline_tag="sentence-similarity", tags=TAGS)
     if base:
         front.base_model = split(base)[0]

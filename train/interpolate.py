@@ -20,6 +20,7 @@ from clearspan.common import files
 from clearspan.common.checksummed_folder import NAME as MANIFEST
 from clearspan.common.checksummed_folder import FolderChangedError, read_manifest, write_manifest
 from clearspan.common.encoder.fingerprint import model_files
+from clearspan.common.hub import PICKLES
 from clearspan.common.model_folder import EncoderError, read_modules, refusing
 from clearspan.common.terminal import one_line
 from clearspan.train.run_folder import ADAPTER, MODEL
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import torch
 
 WEIGHTS, CARD = "model*.safetensors", "README.md"
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 Key = tuple[int, str]
 """Position of a module in the list of modules, and name of one of its tensors."""
 

@@ -297,7 +297,7 @@ def test_adapt_says_which_prompts_it_trains_with(
     printed = capsys.readouterr().out
     assert shown in printed
     assert ("--prompt-name=none" in printed) == ("static:" in words[1])
-    assert printed.count("--prompt-name=same") == 4 * ("same" in words)
+    assert printed.count("--prompt-name=same") == 5 * ("same" in words)
 
 
 @pytest.mark.parametrize(
