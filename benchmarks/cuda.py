@@ -51,7 +51,6 @@ NEEDED = {
     "awkward": "awkward",
     "awkward_cpp": "awkward_cpp",
     "_cffi_backend": "cffi",
-    "bm25s": "bm25s",
     "cykooz_resizer": "cykooz-resizer",
     "deepspeed": "deepspeed",
     "gigatoken": "gigatoken",

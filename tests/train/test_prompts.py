@@ -108,7 +108,7 @@ def test_the_verdict_and_the_choice_of_a_checkpoint_compare_texts_with_the_model
         encode = {"query": model.encode_query, "document": model.encode_document}
         return Prompted(Sides("query", "document", "query"), lambda side: EmbeddingSimilarity(encode[side]))
 
-    for name, path in ((source.name, source), ("trained", adapted / "run/model")):
+    for name, path in ((source.name, source), ("trained", adapted / "interpolated/model")):
         assert mrr[name] == pytest.approx(mean_mrr(with_prompts(path), [judged]), abs=1e-3)
     picked = mean_mrr(with_prompts(adapted / "run/model"), [queries])
     lines = map(json.loads, (adapted / "run/metrics.jsonl").read_text().splitlines())
