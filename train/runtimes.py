@@ -106,7 +106,7 @@ def add_formats(folder: Path, formats: Formats) -> list[FormatFigures]:
     modules = list(load_with_library(folder).modules)
     if not hasattr(modules[0], "auto_model"):
         kind = type(modules[0]).__name__
-        raise EncoderError(f"{folder}: is a {kind}, which has no transformer to write for `onnx` or `openvino`")
+        raise EncoderError(f"a {kind} has no transformer to write for `onnx` or `openvino`")
     modules[0].eval()
     for name in ("onnx", "openvino"):
         (folder / name).mkdir(exist_ok=True)
