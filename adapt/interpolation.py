@@ -4,8 +4,8 @@
                                ├──> share 0, 1/4, 1/2 ──> MRR with BM25 ──> DIR/model, DIR/shares.json
     the trained model ─────────┘
 
-What titles teach is not always what questions ask: half of the trained weights finds what people ask better than all of
-them, and forgets less (docs/adapt-figures.md, "Questions"). So half of them is taken, or a quarter or none if the MRR
+What titles teach is not always what questions ask: on three collections, half of the trained weights finds questions
+better than all of them (docs/adapt-figures.md, "Questions"). So half of them is taken, or a quarter or none if the MRR
 on the dev half of the held-out titles is better by more than one standard error. The other half of the titles, by which
 the verdict judges, chooses nothing, and neither do a user's questions.
 """
@@ -212,8 +212,8 @@ def fingerprint(options: Interpolation) -> str:
     """Return a hash of everything that the choice depends on: models, dataset and options."""
     models = [model_sha256(folder) for folder in (options.start, options.trained)]
     parts = [sha256(Path(folder, MANIFEST)) for folder in (str(options.data), held_out_folder(str(options.data)))]
-    how: dict[str, Any] = {"prompts": options.prompt_name, "precision": options.precision, "stemmer": options.stemmer}
-    how |= {"share": options.share, "words": words.VERSION, **versions_of(options.stemmer or NO_STEMMER)}
+    how: dict[str, Any] = {"prompts": options.prompt_name, "precision": options.precision, "share": options.share}
+    how |= {"words": words.VERSION, **versions_of(options.stemmer or NO_STEMMER)}
     return digest(version=VERSION, models=models, data=parts, **how)
 
 
