@@ -38,7 +38,7 @@ def test_each_guarantee_is_short_and_has_a_test_of_its_own(
     parts: tuple[list[Guarantee], list[Guarantee]],
 ) -> None:
     kept = parts[0]
-    assert 0 < len(kept) <= 90
+    assert 0 < len(kept) <= 80
     assert len({guarantee.name for guarantee in kept + parts[1]}) == len(kept + parts[1])
     for guarantee in kept:
         assert guarantee.tests, f"{guarantee.name} names no test"

@@ -66,7 +66,7 @@ def names_in(folder: str | Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()}
 
 
-@pytest.mark.guarantee("fetched-safely")
+@pytest.mark.guarantee("no-network")
 def test_settings_and_safetensors_are_fetched_but_no_code_and_no_pickle(server: HubServer) -> None:
     commit = server.push(NAME, {**SETTINGS, **WEIGHTS, **UNWANTED})
     folder = hub.model_folder(f"hf:{NAME}")
@@ -169,7 +169,7 @@ def test_without_a_network_the_copy_is_used_or_the_command_is_named(
     assert "`hf download owls/others`" in refused("hf:owls/others")
 
 
-@pytest.mark.guarantee("fetched-safely")
+@pytest.mark.guarantee("no-network")
 def test_a_download_that_breaks_is_taken_up_where_it_broke(server: HubServer) -> None:
     server.push(NAME, {**SETTINGS, **WEIGHTS})
     server.repositories[NAME].cut["model.safetensors"] = 1
@@ -177,7 +177,7 @@ def test_a_download_that_breaks_is_taken_up_where_it_broke(server: HubServer) ->
     assert Path(folder, "model.safetensors").read_bytes() == WEIGHTS["model.safetensors"]
 
 
-@pytest.mark.guarantee("fetched-safely")
+@pytest.mark.guarantee("no-network")
 @pytest.mark.guarantee("one-line-errors")
 def test_half_a_model_is_never_used(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)  # the library waits longer before each further try
@@ -192,7 +192,7 @@ def test_half_a_model_is_never_used(server: HubServer, monkeypatch: pytest.Monke
     assert Path(folder, "model.safetensors").read_bytes() == WEIGHTS["model.safetensors"]
 
 
-@pytest.mark.guarantee("fetched-safely")
+@pytest.mark.guarantee("no-network")
 @pytest.mark.parametrize("missing", sorted({*WEIGHTS, "config.json", "1_Pooling/config.json"}))
 def test_a_copy_that_lacks_a_file_is_completed_or_refused(
     missing: str, server: HubServer, monkeypatch: pytest.MonkeyPatch
@@ -223,7 +223,7 @@ def test_a_gated_model_says_where_to_ask(server: HubServer) -> None:
     assert "must grant access" in refused(f"hf:{NAME}")
 
 
-@pytest.mark.guarantee("fetched-safely")
+@pytest.mark.guarantee("no-network")
 @pytest.mark.guarantee("one-line-errors")
 @pytest.mark.parametrize("lacking", sorted(WEIGHTS))
 def test_pickled_weights_alone_are_refused(lacking: str, server: HubServer) -> None:
@@ -232,7 +232,7 @@ def test_pickled_weights_alone_are_refused(lacking: str, server: HubServer) -> N
     assert not any(name.endswith((".bin", ".pt", ".safetensors")) for name in server.downloads)
 
 
-@pytest.mark.guarantee("fetched-safely")
+@pytest.mark.guarantee("no-network")
 def test_pickled_weights_that_another_program_fetched_are_refused_offline(
     server: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,7 +275,7 @@ def test_weights_in_several_files_are_whole_when_all_are_there(
     assert "`hf download owls/large`" in refused("hf:owls/large")
 
 
-@pytest.mark.guarantee("fetched-safely")
+@pytest.mark.guarantee("no-network")
 @pytest.mark.parametrize(
     "name", ["../../escaped.json", "/escaped.json", "1_Pooling/../../../escaped.json", "..\\escaped.json"]
 )
@@ -287,7 +287,7 @@ def test_an_evil_file_name_is_never_written(name: str, server: HubServer, tmp_pa
     assert not Path("/escaped.json").exists()
 
 
-@pytest.mark.guarantee("fetched-safely")
+@pytest.mark.guarantee("no-network")
 @pytest.mark.parametrize("path", ["../../elsewhere", "/etc", "a/../../b", ".hidden"])
 def test_a_module_outside_of_the_model_is_refused(path: str, server: HubServer) -> None:
     modules = [{**MODULES[0], "path": path}]

@@ -98,7 +98,7 @@ def test_the_same_model_from_a_folder_gives_the_same_hash(
     assert clearspan.search("others", TEXTS[0], f"hf:{NAME}")[0].text == TEXTS[0]
 
 
-@pytest.mark.guarantee("hub-commit")
+@pytest.mark.guarantee("no-network")
 @pytest.mark.usefixtures("texts")
 def test_a_branch_that_moved_to_the_same_files_goes_on_with_the_recorded_commit(
     hub_server: HubServer, model_files: dict[str, bytes]
@@ -115,7 +115,7 @@ def test_a_branch_that_moved_to_the_same_files_goes_on_with_the_recorded_commit(
     assert Manifest.load("vectors").fingerprint["hub"] == {"model": f"hf:{NAME}@{commit}"}
 
 
-@pytest.mark.guarantee("hub-commit")
+@pytest.mark.guarantee("no-network")
 @pytest.mark.usefixtures("texts")
 def test_a_branch_that_moved_to_other_weights_is_refused(
     hub_server: HubServer, model_files: dict[str, bytes], capsys: pytest.CaptureFixture[str]
@@ -200,7 +200,7 @@ def test_distill_takes_a_tokenizer_of_the_hub(
     assert clearspan.load_model(tmp_path / "static").encode(TEXTS[:1]).shape == (1, 8)
 
 
-@pytest.mark.guarantee("hub-commit")
+@pytest.mark.guarantee("no-network")
 @pytest.mark.parametrize("key", ["model.path", "model.distill", "data.images.modality.path"])
 def test_a_recipe_states_the_commit_of_each_model_and_reads_its_folder(
     key: str, hub_server: HubServer, model_files: dict[str, bytes]

@@ -53,7 +53,7 @@ def exported(model: Path) -> tuple[Path, list[runtimes.FormatFigures]]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.guarantee("runtime-exports")
+@pytest.mark.guarantee("same-vectors")
 def test_fp32_gives_the_vectors_of_the_model_and_int8_vectors_near_them(
     exported: tuple[Path, list[runtimes.FormatFigures]], model: Path
 ) -> None:
