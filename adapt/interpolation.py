@@ -142,19 +142,19 @@ def write_model(options: Interpolation) -> str:
         notice(f"{error}: the share is chosen again")
     files.remove_temporaries(options.output)
     options.output.mkdir(parents=True, exist_ok=True)
-    if options.share is not None:
-        chosen = Shares(options.share)
-    else:
-        with files.temporary_folder(options.output) as folder:
-            chosen = choose(options, Path(folder))
-    choice.unlink(missing_ok=True)  # from here on, the folder has no choice until it has the model of this one
-    if model.exists():
-        try:
-            check_model(model)
-            shutil.rmtree(model)
-        except FolderChangedError as error:
-            notice(f"{error} (moved to {set_aside(model)})")
-    interpolate(options.start, options.trained, chosen.share, model)
+    with files.temporary_folder(options.output) as folder:
+        chosen = choose(options, Path(folder)) if options.share is None else Shares(options.share)
+        made = Path(folder, f"{chosen.share:g}")
+        if not made.is_dir():
+            interpolate(options.start, options.trained, chosen.share, made)
+        choice.unlink(missing_ok=True)  # from here on, the folder has no choice until it has the model of this one
+        if model.exists():
+            try:
+                check_model(model)
+                shutil.rmtree(model)
+            except FolderChangedError as error:
+                notice(f"{error} (moved to {set_aside(model)})")
+        made.rename(model)
     record = {"inputs": inputs, **dataclasses.asdict(chosen)}
     files.write_bytes(choice, dump_checksummed(json.loads(json.dumps(record)), indent=1))
     return str(chosen) if options.share is None else ""
@@ -164,7 +164,7 @@ def choose(options: Interpolation, folder: Path) -> Shares:
     """Rank a sample of the texts for the dev queries with each share; return the choice.
 
     Args:
-        folder: an empty folder for the models of the shares.
+        folder: an empty folder, in which each model gets the name of its share, such as 0.5; none is made of share 0.
     """
     sample = sampled(heldout_data.read(held_out_part(options.data)).required_dev())
     by_words = Lexical(f"bm25:{options.stemmer or NO_STEMMER}").ranking(sample.queries, sample.documents)
