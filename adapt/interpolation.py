@@ -44,7 +44,6 @@ from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.retrieval.hybrid import CombinedVectors
-from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.retrieval.stemming import NO_STEMMER, STEMMERS, versions_of
 from clearspan.shards.held_out import folder_of as held_out_folder
 from clearspan.shards.manifest import NAME as MANIFEST
@@ -166,7 +165,7 @@ def choose(options: Interpolation, folder: Path) -> Shares:
     Args:
         folder: an empty folder, in which each model gets the name of its share, such as 0.5; none is made of share 0.
     """
-    sample = sampled(heldout_data.read(held_out_part(options.data)).required_dev())
+    sample = heldout_data.read(held_out_part(options.data)).required_dev().sample(MAX_QUERIES, MAX_TEXTS)
     by_words = Lexical(f"bm25:{options.stemmer or NO_STEMMER}").ranking(sample.queries, sample.documents)
     compute = resolve(AUTO, options.precision)
     by_share = []
@@ -182,15 +181,6 @@ def choose(options: Interpolation, folder: Path) -> Shares:
         by_share.append(by_weight[by_weight.mean(axis=1).round(12).argmax()])
     scores = {f"{share:g}": 100 * float(ranks.mean()) for share, ranks in zip(SHARES, by_share, strict=True)}
     return Shares(largest_good(np.array(by_share)), scores, len(sample.queries), len(sample.documents))
-
-
-def sampled(dev: RetrievalSet) -> RetrievalSet:
-    """Return a part of a collection: at most 500 queries, their relevant documents, and others up to 2,000."""
-    queries = dev.select(range(min(MAX_QUERIES, len(dev.queries))))
-    asked = np.unique(np.concatenate(queries.relevant))
-    others = np.setdiff1d(np.arange(len(dev.documents)), asked)
-    drawn = np.random.default_rng(0).permutation(others)[: max(0, MAX_TEXTS - len(asked))]
-    return queries.select_documents(np.sort(np.concatenate([asked, drawn])))
 
 
 def largest_good(reciprocal_ranks: NDArray[np.float64]) -> float:

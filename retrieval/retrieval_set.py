@@ -75,6 +75,21 @@ class RetrievalSet:
             names=None if self.names is None else [self.names[position] for position in kept_positions],
         )
 
+    def sample(self, max_queries: int, max_documents: int) -> "RetrievalSet":
+        """Return the first queries, their relevant documents, and others that are drawn in the same way each time.
+
+        The caller ensures that `own_document` and `candidates` are None.
+
+        Args:
+            max_queries: the most queries.
+            max_documents: the most documents, unless the queries have more relevant ones.
+        """
+        queries = self.select(range(min(max_queries, len(self.queries))))
+        relevant = np.unique(np.concatenate(queries.relevant))
+        others = np.setdiff1d(np.arange(len(self.documents)), relevant)
+        drawn = np.random.default_rng(0).permutation(others)[: max(0, max_documents - len(relevant))]
+        return queries.select_documents(np.sort(np.concatenate([relevant, drawn])))
+
     def append(self, others: "RetrievalSet") -> "RetrievalSet":
         """Return a collection with the queries of this set, followed by the queries of `others`.
 

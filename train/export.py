@@ -1,6 +1,6 @@
 """Write a checkpoint of a run as a model folder, which sentence-transformers and `clearspan eval` load.
 
-    clearspan export RUN_DIR OUT_DIR [--checkpoint best|last] [--onnx] [--openvino] [--int8]
+    clearspan export RUN_DIR OUT_DIR [--checkpoint best|last] [--onnx] [--openvino] [--int8] [--data DATASET]
     clearspan export MODEL_DIR OUT_DIR --onnx
 
 transformers loads the transformer of the folder, without its pooling; the folder of a static encoder has no
@@ -28,10 +28,11 @@ from clearspan.common.hub import model_folder, reference
 from clearspan.common.model_folder import EncoderError, model_name, read_json
 from clearspan.common.options import Flag
 from clearspan.common.terminal import UsageError
+from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.train.card import NO_STEP, PREPARED, UNCHANGED, Origin, card, read_scores
 from clearspan.train.portable import make_portable
 from clearspan.train.run_folder import ADAPTER, check_adapted
-from clearspan.train.runtimes import FormatFigures, Formats, add_formats, summary
+from clearspan.train.runtimes import FormatFigures, Formats, add_formats, held_out_texts, summary
 
 KIND, SKELETON = "model", "encoder"
 INFERENCE, DATA = "inference.json", "data.json"
@@ -39,7 +40,7 @@ WEIGHTS = "model.safetensors"
 
 EXAMPLE = """
 clearspan export runs/declutr-small exported/declutr-small
-clearspan export adapted/model exported/adapted --onnx --int8
+clearspan export adapted/model exported/adapted --onnx --int8 --data adapted/texts
 """
 
 
@@ -238,8 +239,14 @@ def export(run: Path, folder: Path, checkpoint: str | None = None) -> str:
     return export_run(run, folder, checkpoint, Formats())[0]
 
 
-def export_run(run: Path, folder: Path, checkpoint: str | None, formats: Formats) -> tuple[str, list[FormatFigures]]:
+def export_run(
+    run: Path, folder: Path, checkpoint: str | None, formats: Formats, held_out: RetrievalSet | None = None
+) -> tuple[str, list[FormatFigures]]:
     """Write a checkpoint as `export` does, and in further formats; return its words, and the comparison of the formats.
+
+    Args:
+        run, folder, checkpoint: as for `export`.
+        formats, held_out: as for `add_formats`.
 
     Raises:
         CheckpointError, EncoderError, InUseError: as `export` and `add_formats`.
@@ -260,17 +267,19 @@ def export_run(run: Path, folder: Path, checkpoint: str | None, formats: Formats
     if start == UNCHANGED:
         encoder.become_given()
     origin = Origin(step, read_json(run / SKELETON / DATA), read_scores(run / "metrics.jsonl", step), start)
-    compared = write_folder(encoder, tokenizer, folder, recipe, origin, formats)
+    compared = write_folder(encoder, tokenizer, folder, recipe, origin, formats, held_out)
     return start or f"the {chosen} checkpoint, that of step {step:,}", compared
 
 
-def export_folder(model: Path, folder: Path, formats: Formats) -> list[FormatFigures]:
+def export_folder(
+    model: Path, folder: Path, formats: Formats, held_out: RetrievalSet | None = None
+) -> list[FormatFigures]:
     """Copy a sentence-transformers folder, and write the model in further formats; return their comparison.
 
     Args:
         model: the folder of the model; files that cannot affect its vectors, except a README.md, are not copied.
         folder: the model folder to write.
-        formats: the formats to write in addition.
+        formats, held_out: as for `add_formats`.
 
     Raises:
         CheckpointError, EncoderError, InUseError: as `write_folder` and `add_formats`.
@@ -284,11 +293,17 @@ def export_folder(model: Path, folder: Path, formats: Formats) -> list[FormatFig
             for name in (*model_files(model), *card_file):
                 (part / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(model / name, part / name)
-            return add_formats(part, formats)
+            return add_formats(part, formats, held_out)
 
 
 def write_folder(
-    encoder: Any, tokenizer: Any, folder: Path, recipe: str, origin: Origin, formats: Formats | None = None
+    encoder: Any,
+    tokenizer: Any,
+    folder: Path,
+    recipe: str,
+    origin: Origin,
+    formats: Formats | None = None,
+    held_out: RetrievalSet | None = None,
 ) -> list[FormatFigures]:
     """Write an encoder as a checksummed model folder, replacing an earlier, unchanged export.
 
@@ -301,6 +316,7 @@ def write_folder(
         recipe: the run's recipe in YAML, for the model card.
         origin: the facts on the model card about the checkpoint, its training data and its scores.
         formats: the formats to write in addition to safetensors; None for none.
+        held_out: as for `add_formats`.
 
     Raises:
         CheckpointError: `folder` has files that no export wrote, or that have changed since, or it cannot be written.
@@ -310,7 +326,7 @@ def write_folder(
         check_replaceable(folder)
         with _replacing(folder, KIND) as part:
             save_model(encoder, tokenizer, part, recipe, model_name(folder), origin)
-            return add_formats(part, formats) if formats else []
+            return add_formats(part, formats, held_out) if formats else []
 
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
@@ -415,9 +431,13 @@ class Export(Command):
     """Also write openvino/openvino_model.xml, for OpenVINO (extras `onnx,openvino`); print the same."""
     int8: Annotated[bool, Flag()] = False
     """Also write each of these with weights in int8: a quarter of the size; its vectors differ more."""
+    data: Annotated[Path | None, Flag("DIR")] = None
+    """Dataset with a held-out part, such as texts/ of `adapt`: also print each file's MRR on its held-out texts."""
 
     def validate(self) -> None:
         super().validate()
+        if self.data and not self.formats:
+            raise ValueError("`data` has no effect without `onnx` or `openvino`: add one of them")
         if self.int8 and not self.formats:
             raise ValueError("`int8` has no effect without `onnx` or `openvino`: add one of them")
         if self.checkpoint and self.is_model:
@@ -438,14 +458,15 @@ class Export(Command):
 
         name_accelerator()
         self.formats.check()
+        held_out = held_out_texts(self.data) if self.data else None
         about = "a copy of the model"
         if self.is_model:
             if self.out.resolve().is_relative_to(self.of_run.resolve()):
                 raise UsageError(f"{self.out}: is in {self.of_run}, which is copied: name a folder outside of it")
-            compared = export_folder(self.of_run, self.out, self.formats)
+            compared = export_folder(self.of_run, self.out, self.formats, held_out)
         else:
-            about, compared = export_run(self.of_run, self.out, self.checkpoint, self.formats)
-        shown = f"\n{summary(compared)}" if compared else ""
+            about, compared = export_run(self.of_run, self.out, self.checkpoint, self.formats, held_out)
+        shown = f"\n{summary(compared, held_out)}" if compared else ""
         return Printed(f"{self.out}, of {reference(self.of_run)}: {about}{shown}")
 
 

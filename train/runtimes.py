@@ -10,6 +10,7 @@ ONNX, ONNX Runtime rounds weights to int8, and OpenVINO reads ONNX. The layers a
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import io
 import logging
@@ -23,14 +24,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.encoder.embedder import unit_vectors
+from clearspan.common.encoder.prompts import Sides
 from clearspan.common.errors import check_extra
 from clearspan.common.model_folder import EncoderError, refusing
 from clearspan.common.terminal import table
+from clearspan.retrieval.ranks import ranks
+from clearspan.retrieval.retrieval_set import RetrievalSet
 
 ONNX, OPENVINO = "onnx", "openvino"
 OF_ONNX = {False: "onnx/model.onnx", True: "onnx/model_qint8.onnx"}
 OF_OPENVINO = {False: "openvino/openvino_model.xml", True: "openvino/openvino_model_qint8.xml"}
 """Files of each runtime, by whether their weights are int8."""
+SAFETENSORS = "model.safetensors"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUT = "last_hidden_state"
 OPSET = 18
@@ -38,8 +44,13 @@ BATCH = 16
 """Number of texts in a batch when vectors are compared; texts of similar length share a batch."""
 NUM_TEXTS = 64
 
+MAX_QUERIES, MAX_TEXTS = 500, 1000
+"""Most held-out texts, and most texts, by which formats are compared: each format embeds them."""
+
 Run = Callable[[Mapping[str, NDArray[np.int64]]], NDArray[np.float32]]
 """Function of the inputs of n texts, each (n, length), that returns the states of their tokens, (n, length, dim)."""
+Encode = Callable[[str, list[str]], NDArray[np.float32]]
+"""Function of a prompt and n texts that returns the vectors of the texts, each after the prompt, (n, dim)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +92,7 @@ class FormatFigures(NamedTuple):
         num_bytes: its size with all that belongs to it.
         texts_per_s: texts per second, of the texts that were compared.
         max_distance, mean_distance: cosine distance of a text's vector from the vector in fp32.
+        mrr: MRR of the held-out texts, in percent; None if there are none.
     """
 
     name: str
@@ -88,12 +100,28 @@ class FormatFigures(NamedTuple):
     texts_per_s: float
     max_distance: float
     mean_distance: float
+    mrr: float | None = None
 
 
-def add_formats(folder: Path, formats: Formats) -> list[FormatFigures]:
+def held_out_texts(data: Path) -> RetrievalSet:
+    """Return held-out texts of a dataset that judge a model, and the texts to find for them, a sample of all.
+
+    Raises:
+        DataError: the folder is not a dataset, or it has no held-out part or too few texts in it.
+    """
+    from clearspan.eval.data import heldout_data
+    from clearspan.eval.data.heldout_folders import held_out_part
+
+    return heldout_data.read(held_out_part(data)).collection.sample(MAX_QUERIES, MAX_TEXTS)
+
+
+def add_formats(folder: Path, formats: Formats, held_out: RetrievalSet | None = None) -> list[FormatFigures]:
     """Write a model in further formats into its folder; return each format's size, speed and differences.
 
     The first entry is the model in safetensors, as this package runs it without padding.
+
+    Args:
+        held_out: texts to find for queries, by which each format has an MRR; None to leave it out.
 
     Raises:
         EncoderError: the folder holds no transformer, or its architecture cannot be written in a format.
@@ -119,16 +147,17 @@ def add_formats(folder: Path, formats: Formats) -> list[FormatFigures]:
             write_openvino(folder / OF_ONNX[is_int8], folder / OF_OPENVINO[is_int8])
     texts = sample_texts()
     encoder = load_folder(folder)
-    expected, seconds = _timed(lambda: encoder.encode(texts))
-    weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
-    compared = [FormatFigures("model.safetensors", weights, len(texts) / seconds, 0.0, 0.0)]
-    for name in formats.files:
-        run = runner(folder / name)
-        vectors, seconds = _timed(lambda run=run: embed(modules, run, texts))  # type: ignore[misc]
-        distances = cosine_distances(vectors, expected)
-        num_bytes = sum(path.stat().st_size for path in (folder / name).parent.glob(f"{Path(name).stem}.*"))
-        row = (name, num_bytes, len(texts) / seconds, float(distances.max()), float(distances.mean()))
-        compared.append(FormatFigures(*row))
+    encoders: dict[str, Encode] = {SAFETENSORS: encoder.encode_after}
+    encoders |= {name: functools.partial(_embed_after, modules, runner(folder / name)) for name in formats.files}
+    timed = {name: _timed(functools.partial(encode, "", texts)) for name, encode in encoders.items()}
+    compared = []
+    for name, (vectors, seconds) in timed.items():
+        stored = folder.rglob(name) if name == SAFETENSORS else (folder / name).parent.glob(f"{Path(name).stem}.*")
+        num_bytes = sum(path.stat().st_size for path in stored)
+        distances = cosine_distances(vectors, timed[SAFETENSORS][0])
+        mrr = _mrr(encoders[name], encoder.prompts.sides(()), held_out) if held_out else None
+        speed = len(texts) / seconds
+        compared.append(FormatFigures(name, num_bytes, speed, float(distances.max()), float(distances.mean()), mrr))
     for name in {*OF_ONNX.values()} - {*formats.files}:
         (folder / name).unlink(missing_ok=True)
     for name in ("onnx", "openvino"):
@@ -235,6 +264,17 @@ def embed(modules: Sequence[Any], run: Run, texts: Sequence[str]) -> NDArray[np.
     return np.stack([found[row] for row in range(len(texts))])
 
 
+def _embed_after(modules: Sequence[Any], run: Run, prompt: str, texts: list[str]) -> NDArray[np.float32]:
+    return embed(modules, run, [prompt + text for text in texts])
+
+
+def _mrr(encode: Encode, prompts: Sides, held_out: RetrievalSet) -> float:
+    """Return the MRR of the queries among all documents, by cosine, in percent."""
+    queries = unit_vectors(encode(prompts.query, held_out.queries))
+    documents = unit_vectors(encode(prompts.document, held_out.documents))
+    return float(100 * ranks(queries, documents, held_out).reciprocal.mean())
+
+
 def cosine_distances(vectors: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return 1 minus the cosine of each pair of rows of two arrays (n, dim), in double precision: (n,)."""
     unit, others_unit = (
@@ -281,18 +321,20 @@ def _silent() -> Iterator[None]:
         logging.disable(level)
 
 
-def summary(compared: Sequence[FormatFigures]) -> str:
-    """Return the table of formats for the user."""
-    rows = [
-        (
-            each.name,
-            f"{each.num_bytes / 1e6:,.1f}",
-            f"{each.texts_per_s:,.1f}",
-            f"{each.max_distance:.2g}",
-            f"{each.mean_distance:.2g}",
-        )
-        for each in compared
-    ]
-    headings = ("file", "MB", "texts/s", "distance: max", "mean")
-    about = f"{NUM_TEXTS} docstrings, batches of {BATCH}, this machine; cosine distance from safetensors in fp32"
-    return f"{table(headings, rows, right={1, 2, 3, 4})}\n  {about}"
+def summary(compared: Sequence[FormatFigures], held_out: RetrievalSet | None = None) -> str:
+    """Return the table of formats for the user.
+
+    Args:
+        held_out: the texts of the MRR, as for `add_formats`.
+    """
+    headings = ["file", "MB", "texts/s", "distance: max", "mean"]
+    rows = []
+    for each in compared:
+        row = [each.name, f"{each.num_bytes / 1e6:,.1f}", f"{each.texts_per_s:,.1f}"]
+        row += [f"{distance:.2g}" for distance in (each.max_distance, each.mean_distance)]
+        rows.append(row if each.mrr is None else [*row, f"{each.mrr:.1f}"])
+    lines = [f"{NUM_TEXTS} docstrings, batches of {BATCH}, this machine; cosine distance from safetensors in fp32"]
+    if held_out:
+        headings.append("MRR")
+        lines.append(f"MRR of {len(held_out.queries):,} held-out texts among {len(held_out.documents):,}, by cosine")
+    return "\n  ".join([table(headings, rows, right={1, 2, 3, 4, 5}), *lines])

@@ -18,7 +18,6 @@ from clearspan.adapt.interpolation import (
     Shares,
     fingerprint,
     largest_good,
-    sampled,
     write_model,
 )
 from clearspan.common.checksummed_folder import read_manifest
@@ -66,13 +65,13 @@ def test_a_sample_holds_the_relevant_documents_and_is_the_same_each_time() -> No
     documents = [f"text {number}" for number in range(5000)]
     relevant = [*range(0, 5000, 5)]
     dev = collection([f"query {number}" for number in relevant], documents, relevant)
-    sample, again = sampled(dev), sampled(dev)
+    sample, again = (dev.sample(MAX_QUERIES, MAX_TEXTS) for _ in range(2))
     assert (len(sample.queries), len(sample.documents)) == (MAX_QUERIES, MAX_TEXTS)
     for number, (query, positions) in enumerate(zip(sample.queries, sample.relevant, strict=True)):
         assert query == dev.queries[number] and sample.documents[positions[0]] == f"text {relevant[number]}"
     assert sample.documents == again.documents
     small = collection(["owl", "fox"], ["owls", "foxes", "hens"], [0, 1])
-    assert sampled(small).documents == small.documents
+    assert small.sample(MAX_QUERIES, MAX_TEXTS).documents == small.documents
 
 
 QUERIES = ["alpha", "bravo", "charlie", "delta", "echo", "golf", "hotel", "india", "juliet", "lima"]

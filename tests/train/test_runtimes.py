@@ -1,5 +1,6 @@
 """Exports for ONNX Runtime and OpenVINO: equal vectors, int8 near them, and what is refused."""
 
+import functools
 import json
 import shutil
 import socket
@@ -16,10 +17,12 @@ from clearspan.cli.main import main
 from clearspan.common.encoder.folder import load_folder
 from clearspan.common.encoder.library import load_with_library
 from clearspan.common.errors import PipelineError
+from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.train import runtimes
 from clearspan.train.export import export_folder
-from clearspan.train.runtimes import Formats, add_formats, cosine_distances, embed, runner, sample_texts
+from clearspan.train.runtimes import Formats, add_formats, cosine_distances, embed, runner, sample_texts, summary
 from tests.conftest import exit_code
+from tests.train.conftest import prepare
 from tests.train.test_portable import CONFIGS, TEXTS
 
 
@@ -44,12 +47,21 @@ def model(request: pytest.FixtureRequest, shared_data: Path, tmp_path_factory: p
     return folder / "model"
 
 
+@functools.cache
+def held_out() -> RetrievalSet:
+    """Docstrings, which their last four words ask for."""
+    documents = sample_texts()
+    asked = [" ".join(text.split()[-4:]) for text in documents]
+    rows = [np.array([number], np.int64) for number in range(len(documents))]
+    return RetrievalSet(documents, asked, rows, [np.ones(1, np.int64)] * len(rows))
+
+
 @pytest.fixture(scope="module")
 def exported(model: Path) -> tuple[Path, list[runtimes.FormatFigures]]:
     pytest.importorskip("onnxscript")
     pytest.importorskip("openvino")
     folder = model.parent / "exported"
-    return folder, export_folder(model, folder, Formats(onnx=True, openvino=True, int8=True))
+    return folder, export_folder(model, folder, Formats(onnx=True, openvino=True, int8=True), held_out())
 
 
 @pytest.mark.exhaustive
@@ -71,19 +83,36 @@ def test_fp32_gives_the_vectors_of_the_model_and_int8_vectors_near_them(
     assert by_name["onnx/model.onnx"].max_distance < 1e-6 < by_name["onnx/model_qint8.onnx"].mean_distance
     assert by_name["onnx/model_qint8.onnx"].num_bytes < 0.4 * by_name["onnx/model.onnx"].num_bytes
     assert all(each.texts_per_s > 0 for each in figures)
+    texts = held_out()
+    vectors = [load_with_library(folder).modules.encode(list(each)) for each in (texts.queries, texts.documents)]
+    scores = vectors[0] @ vectors[1].T
+    expected_mrr = 100 * np.mean(1 / (scores >= np.diag(scores)[:, None] - 1e-9).sum(axis=1))
+    for name in ("model.safetensors", "onnx/model.onnx", "openvino/openvino_model.xml"):
+        assert by_name[name].mrr == pytest.approx(expected_mrr, abs=0.5)
+    assert all(0 < (each.mrr or 0) <= 100 for each in figures)
+    assert f"MRR of {len(texts.queries)} held-out texts among {len(texts.documents)}" in summary(figures, texts)
 
 
 @pytest.mark.exhaustive
 def test_the_command_prints_the_figures_and_replaces_only_an_export(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    model: Path,
+    roberta_tokenizer: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("openvino")
+    rows = [{"title": text.partition("\n")[0], "text": text.partition("\n")[2]} for text in sample_texts()]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    line = ["pairs", "--input", tmp_path / "rows.jsonl", "--fields", "title,text", "--holdout-fraction", "0.8"]
+    prepare(*line, "--tokenizer", roberta_tokenizer, "--output", tmp_path / "pairs")
     looked_up: list[Any] = []
     monkeypatch.setattr(socket, "getaddrinfo", lambda *words, **_: looked_up.append(words) or [])
-    words = ["export", str(model), str(tmp_path / "out"), "--openvino"]
+    words = ["export", str(model), str(tmp_path / "out"), "--openvino", "--data", str(tmp_path / "pairs")]
     assert exit_code(main, *words) == 0
     printed = capsys.readouterr().out
     assert "openvino/openvino_model.xml" in printed and "cosine distance from safetensors" in printed
+    assert "held-out texts among" in printed
     assert not (tmp_path / "out" / "onnx").exists()
     assert not looked_up, "OpenVINO comes with telemetry"
     (tmp_path / "out" / "config.json").write_text("{}")
@@ -97,6 +126,7 @@ def test_the_command_prints_the_figures_and_replaces_only_an_export(
     ("words", "said"),
     [
         (["--int8"], "--int8 has no effect without --onnx or --openvino"),
+        (["--data", "texts"], "--data has no effect without --onnx or --openvino"),
         (["--onnx", "--checkpoint", "last"], "--checkpoint has no effect"),
     ],
 )
