@@ -32,7 +32,6 @@ from clearspan.common.compute import AUTO, Precision, resolve
 from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.errors import PipelineError
-from clearspan.common.files import sha256
 from clearspan.common.hub import model_folder
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
@@ -45,8 +44,7 @@ from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.retrieval.hybrid import CombinedVectors
 from clearspan.retrieval.stemming import NO_STEMMER, STEMMERS, versions_of
-from clearspan.shards.held_out import folder_of as held_out_folder
-from clearspan.shards.manifest import NAME as MANIFEST
+from clearspan.shards import held_out
 from clearspan.train.interpolate import interpolate
 from clearspan.train.run_folder import check_model
 
@@ -107,17 +105,6 @@ class Shares:
     mrr: Mapping[str, float] = dataclasses.field(default_factory=dict)
     num_queries: int = 0
     num_texts: int = 0
-
-    @classmethod
-    def read(cls, folder: Path) -> "Shares":
-        """Read shares.json, which `Interpolation` wrote.
-
-        Raises:
-            ValueError: the file is damaged.
-            OSError: the file cannot be read.
-        """
-        record = load_checksummed((folder / CHOICE).read_bytes())
-        return cls(*(record[field.name] for field in dataclasses.fields(cls)))
 
     def __str__(self) -> str:
         scores = ", ".join(f"{share} {mrr:.1f}" for share, mrr in self.mrr.items())
@@ -201,7 +188,7 @@ def largest_good(reciprocal_ranks: NDArray[np.float64]) -> float:
 def fingerprint(options: Interpolation) -> str:
     """Return a hash of everything that the choice depends on: models, dataset and options."""
     models = [model_sha256(folder) for folder in (options.start, options.trained)]
-    parts = [sha256(Path(folder, MANIFEST)) for folder in (str(options.data), held_out_folder(str(options.data)))]
+    parts = held_out.manifest_sha256s(options.data)
     how: dict[str, Any] = {"prompts": options.prompt_name, "precision": options.precision, "share": options.share}
     how |= {"words": words.VERSION, **versions_of(options.stemmer or NO_STEMMER)}
     return digest(version=VERSION, models=models, data=parts, **how)

@@ -39,8 +39,7 @@ from clearspan.eval.verdict import TRAINED, Candidate, Verdict, judge
 from clearspan.pipelines.text.chunks import Chunker
 from clearspan.retrieval.ranks import Chunks
 from clearspan.retrieval.stemming import STEMMERS, versions_of
-from clearspan.shards.held_out import folder_of as held_out_folder
-from clearspan.shards.manifest import NAME as MANIFEST
+from clearspan.shards import held_out
 from clearspan.train.interpolate import share_of
 
 VERSION = 3
@@ -205,8 +204,7 @@ def fingerprint(options: Judging, of_version: int | None = None) -> str:
         stemmer = {"stemmer": options.stemmer} if of_version == EARLIER else versions_of(options.stemmer)
         models += [(name, str(value)) for name, value in stemmer.items()]
     models += [("chunks", str(options.chunk_tokens))] if options.chunk_tokens else []
-    folders = (str(options.data), held_out_folder(str(options.data)))
-    parts = [sha256(Path(folder, MANIFEST)) for folder in folders]
+    parts = held_out.manifest_sha256s(options.data)
     queries = options.queries and sha256(options.queries)
     how = {"prompts": options.prompt_name, "precision": options.precision}
     return digest(version=of_version, words=words.VERSION, models=models, data=parts, queries=queries, **how)

@@ -9,6 +9,7 @@ it; `eval` and `adapt` score models on it.
 
 from pathlib import Path
 
+from clearspan.common.files import sha256
 from clearspan.shards import storage
 from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.shards.manifest import Manifest
@@ -42,6 +43,15 @@ def find(dataset: str) -> str | None:
 def parts(dataset: str) -> list[str]:
     """Return the folder of a dataset and the folder of its held-out part; leave out a folder that holds no dataset."""
     return [folder for folder in (dataset, folder_of(dataset)) if is_dataset(folder)]
+
+
+def manifest_sha256s(dataset: Path) -> list[str]:
+    """Return the SHA-256 of the manifest of a dataset and of its held-out part; both hold the hashes of their shards.
+
+    Raises:
+        OSError: there is no such manifest.
+    """
+    return [sha256(Path(folder, MANIFEST)) for folder in (dataset, folder_of(str(dataset)))]
 
 
 def is_held_out(manifest: Manifest) -> bool:
