@@ -222,7 +222,8 @@ def with_stemmer(options: Adapt, record: AdaptRecord) -> Adapt:
 def with_share(options: Adapt, record: AdaptRecord) -> Adapt:
     """Return the options with the share of the first call that came to a model; this call adds it to the record.
 
-    A folder of an earlier version was judged with the trained model itself, and stays so.
+    Before that, a call without a share keeps the one of the call before, and a call with another replaces it. A folder
+    of an earlier version was judged with the trained model itself, and stays so.
 
     Raises:
         UsageError: the first call had another share.
@@ -235,8 +236,9 @@ def with_share(options: Adapt, record: AdaptRecord) -> Adapt:
                 f"`share` {options.share:g}: {options.output} was made with {made_with}: name another `output`"
             )
         return dataclasses.replace(options, share=known)
-    record.content[SHARE] = options.share
-    return options
+    share = record.content.get(SHARE) if options.share is None else options.share
+    record.content[SHARE] = share
+    return dataclasses.replace(options, share=share)
 
 
 def with_fields(options: Adapt, record: AdaptRecord) -> Adapt:

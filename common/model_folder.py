@@ -113,7 +113,8 @@ def read_modules(folder: Path) -> list[Module]:
     """Return the modules of a sentence-transformers folder; an empty list for a plain Hugging Face folder.
 
     Raises:
-        EncoderError: `modules.json` cannot be read, is malformed, or names a class outside sentence-transformers.
+        EncoderError: `modules.json` cannot be read, is malformed, or names a class outside sentence-transformers or a
+            path outside the folder.
     """
     path, keys = folder / "modules.json", ("name", "type", "path")
     if not path.is_file():
@@ -128,6 +129,8 @@ def read_modules(folder: Path) -> list[Module]:
             raise EncoderError(
                 f"{path}: the module {module['type']!r} is not part of sentence-transformers: other code is never run"
             )
+        if Path(module["path"]).is_absolute() or ".." in Path(module["path"]).parts:
+            raise EncoderError(f"{path}: the module's path {module['path']!r} leaves the folder of the model")
     return [Module(entry["name"], entry["type"].rsplit(".", 1)[-1], folder / entry["path"]) for entry in modules]
 
 

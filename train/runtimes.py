@@ -39,6 +39,8 @@ OF_OPENVINO = {False: "openvino/openvino_model.xml", True: "openvino/openvino_mo
 SAFETENSORS = "model.safetensors"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUT = "last_hidden_state"
+UNFUSED = ("t5", "mt5", "umt5")
+"""Architectures whose attention torch can write only as separate products, not fused (sdpa)."""
 OPSET = 18
 BATCH = 16
 """Number of texts in a batch when vectors are compared; texts of similar length share a batch."""
@@ -138,7 +140,7 @@ def add_formats(folder: Path, formats: Formats, held_out: RetrievalSet | None = 
     modules[0].eval()
     for name in ("onnx", "openvino"):
         (folder / name).mkdir(exist_ok=True)
-    with refusing(f"{folder}: this architecture cannot be written as ONNX"):
+    with refusing(f"torch cannot write a {type(modules[0].auto_model).__name__} as ONNX"):
         write_onnx(modules[0], folder / OF_ONNX[False])
     if formats.int8:
         quantize(folder / OF_ONNX[False], folder / OF_ONNX[True])
@@ -171,6 +173,8 @@ def write_onnx(transformer: Any, path: Path) -> None:
     import torch
 
     model = transformer.auto_model.eval()
+    if model.config.model_type in UNFUSED:
+        model.set_attn_implementation("eager")
     with_padding = transformer.preprocess(["a text", "another text, of more words"])
     known = inspect.signature(model.forward).parameters
     names = [name for name in INPUTS if name in with_padding and name in known]
@@ -217,7 +221,7 @@ def write_openvino(source: Path, path: Path) -> None:
     """Write an ONNX model in OpenVINO's format: PATH.xml, and PATH.bin with the weights."""
     import openvino
 
-    openvino.save_model(openvino.Core().read_model(source), path, compress_to_fp16=False)
+    openvino.save_model(_core().read_model(source), path, compress_to_fp16=False)
 
 
 def runner(path: Path) -> Run:
@@ -226,10 +230,8 @@ def runner(path: Path) -> Run:
 
     threads = torch.get_num_threads()
     if path.suffix == ".xml":
-        import openvino
-
         options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
-        compiled = openvino.Core().compile_model(path, "CPU", options)
+        compiled = _core().compile_model(path, "CPU", options)
         wanted = [port.any_name for port in compiled.inputs]
         return lambda inputs: np.array(compiled({name: inputs[name] for name in wanted})[0])
     import onnxruntime
@@ -239,6 +241,18 @@ def runner(path: Path) -> Run:
     session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_inputs()]
     return lambda inputs: np.array(session.run([OUTPUT], {name: inputs[name] for name in names})[0])
+
+
+@functools.cache
+def _core() -> Any:
+    """Return the only OpenVINO core of the process, which lives as long as the process.
+
+    A core makes a stack for signal handlers, and unmaps it when it is deleted. Of two cores, the one that is deleted
+    last gives the handlers the unmapped stack of the first: the next signal ends the process.
+    """
+    import openvino
+
+    return openvino.Core()
 
 
 def embed(modules: Sequence[Any], run: Run, texts: Sequence[str]) -> NDArray[np.float32]:

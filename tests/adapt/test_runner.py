@@ -184,10 +184,15 @@ def test_another_share_on_a_later_call_is_refused(first: float | None, later: fl
     options = Adapt(inputs=("owls.jsonl",), output=Path("adapted"), model=str(minilm), share=first)
     record = AdaptRecord(options.output, {"steps": {}})
     assert with_share(options, record) == options
-    other = dataclasses.replace(options, share=later)
-    assert with_share(other, record) == other, "no model is judged yet"
-    assert with_share(options, record) == options
     record.content["steps"] = {"train": "", "interpolate": "", "judge": ""}
     with pytest.raises(UsageError, match=f"`share` {later:g}: .* another `output`"):
-        with_share(other, record)
+        with_share(dataclasses.replace(options, share=later), record)
     assert with_share(dataclasses.replace(options, share=None), record).share == first
+
+
+def test_until_a_model_has_a_share_another_replaces_it_and_none_keeps_it(minilm: Path) -> None:
+    options = Adapt(inputs=("owls.jsonl",), output=Path("adapted"), model=str(minilm))
+    record = AdaptRecord(options.output, {"steps": {"train": ""}})
+    given = (None, 0.25, None, 1.0, None, 0.0, None)
+    shares = [with_share(dataclasses.replace(options, share=share), record).share for share in given]
+    assert shares == [None, 0.25, 0.25, 1.0, 1.0, 0.0, 0.0]

@@ -19,6 +19,7 @@ from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.library import load_with_library
 from clearspan.common.encoder.packing import pack_ids
 from clearspan.common.model_folder import EncoderError
+from clearspan.train import runtimes
 from clearspan.train.config.options import ALL
 from clearspan.train.model.encoder import TrainableEncoder
 from tests.train.families import CONFIGS, PADDED, SIZE, TEXTS, overrides, random_model
@@ -80,6 +81,20 @@ def test_a_family_is_trained_and_its_export_loads_elsewhere(name: str, family_fo
     alone = [plain(**tokenizer(text, truncation=True, return_tensors="pt")).last_hidden_state[0] for text in TEXTS]
     np.testing.assert_allclose(torch.stack([each.mean(0) for each in alone]).detach(), expected, atol=1e-5)
     assert config._attn_implementation_internal != PACKED_ATTENTION
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_family_is_written_for_other_runtimes_with_the_same_vectors(name: str, family_folder: Path) -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime", "openvino"):
+        pytest.importorskip(package)
+    expected = SentenceTransformer(str(family_folder), device="cpu").encode(TEXTS)
+    modules = list(load_with_library(family_folder).modules)
+    runtimes.write_onnx(modules[0], family_folder / "model.onnx")
+    runtimes.write_openvino(family_folder / "model.onnx", family_folder / "model.xml")
+    for file in ("model.onnx", "model.xml"):
+        vectors = runtimes.embed(modules, runtimes.runner(family_folder / file), TEXTS)
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
 @pytest.mark.guarantee("packed-equals-padded")

@@ -86,6 +86,7 @@ def test_checkpointed_layers_give_the_adapter_the_same_gradients(name: str) -> N
     ("more", "message"),
     [
         (["model.lora.targets=[owl]"], r"model.train lora: targets \['owl'\]: Target modules \{?.*owl.* not found"),
+        (["model.lora.targets=[q,valeu]"], "no layer is called 'valeu'"),
         (["model.lora.targets=[word_embeddings]"], "word_embeddings is no linear layer"),
         (["model.train=all"], "model.lora has no effect with model.train all: leave it out"),
         (["model.lora.rank=0"], "model.lora.rank"),

@@ -94,6 +94,23 @@ def test_fp32_gives_the_vectors_of_the_model_and_int8_vectors_near_them(
 
 
 @pytest.mark.exhaustive
+def test_a_signal_after_two_models_ran_does_no_harm(exported: tuple[Path, list[runtimes.FormatFigures]]) -> None:
+    code = """
+import faulthandler, pathlib, signal, sys
+from clearspan.train.runtimes import runner
+faulthandler.enable()
+first, second = (runner(pathlib.Path(sys.argv[1])) for _ in range(2))
+del first
+del second
+signal.signal(signal.SIGCHLD, lambda *_: print("told"))
+signal.raise_signal(signal.SIGCHLD)
+"""
+    command = [sys.executable, "-c", code, str(exported[0] / "openvino/openvino_model.xml")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
+
+
+@pytest.mark.exhaustive
 def test_the_command_prints_the_figures_and_replaces_only_an_export(
     model: Path,
     roberta_tokenizer: Path,

@@ -92,7 +92,7 @@ def attach(base: nn.Module, options: Mapping[str, Any], model_type: str) -> Adap
         model_type: the architecture's name in transformers, for peft's default targets and for messages.
 
     Raises:
-        EncoderError: peft is missing, no layer has one of the target names, or a target is no linear layer.
+        EncoderError: peft is missing, no layer has a target's name, or a target is no linear layer.
     """
     try:
         check_extra("lora", "peft", feature="model.train lora")
@@ -115,6 +115,10 @@ def attach(base: nn.Module, options: Mapping[str, Any], model_type: str) -> Adap
         peft.inject_adapter_in_model(config, base, NAME)
     except (ValueError, TypeError, NotImplementedError) as error:
         raise EncoderError(f"targets {targets}: {one_line(error, MAX_SAID)}") from None
+    adapted = [f".{name}" for name, layer in base.named_modules() if isinstance(layer, peft.tuners.lora.LoraLayer)]
+    for target in options["targets"]:
+        if target != ALL_LINEAR and not any(name.endswith(f".{target}") for name in adapted):
+            raise EncoderError(f"targets {targets}: no layer is called {target!r}")
     layers = []
     for parent in list(base.modules()):
         for name, layer in parent.named_children():
