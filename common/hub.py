@@ -125,11 +125,11 @@ def split(value: str) -> tuple[str, str]:
     """
     repository, _, revision = value.removeprefix(HUB).partition("@")
     is_named = NAME.fullmatch(repository) and not repository.startswith((".", "-")) and ".." not in repository
-    if not is_named or ("@" in value and not revision):
+    if not is_named or ("@" in value and not revision) or re.search(r"\s", value):
         name = re.sub(r"^/*(https?:/+)?(huggingface\.co/|hf\.co/)?", "", repository)
         meant = "/".join(name.split("/")[:2])
         better = f": write {HUB}{meant}" if NAME.fullmatch(meant) and meant != repository else ""
-        raise EncoderError(f"{value}: is not {HUB}ORG/NAME or {HUB}ORG/NAME@REVISION{better}")
+        raise EncoderError(f"{' '.join(value.split())}: is not {HUB}ORG/NAME or {HUB}ORG/NAME@REVISION{better}")
     return repository, revision or MAIN
 
 

@@ -20,6 +20,8 @@ K1, B = 1.2, 0.75
 """Defaults of k1 and b."""
 EARLIER_K1, EARLIER_B = 1.5, 0.75
 """The k1 and b of folders that record none: their version had no others."""
+MAX_K1 = 1000.0
+"""Largest k1. Above it, further occurrences add as much as the first, as they do with it, and weights lose digits."""
 GRID = tuple((k1, b) for k1 in (0.6, 0.9, K1, 1.5) for b in (0.4, 0.6, B, 0.9))
 """The pairs of k1 and b to choose from."""
 MIN_Z = 1.64
@@ -34,7 +36,7 @@ class Scoring:
 
     Attributes:
         words: function that splits a text into the words that are compared.
-        k1: how much further occurrences of a word add, above 0: with a small k1, hardly anything.
+        k1: how much further occurrences of a word add, above 0, at most 1,000: with a small k1, hardly anything.
         b: how much the length of a text counts, from 0 (not at all) to 1.
 
     Raises:
@@ -46,8 +48,8 @@ class Scoring:
     b: float = B
 
     def __post_init__(self) -> None:
-        if not 0 < self.k1 < float("inf"):
-            raise ValueError(f"`k1` {self.k1}: must be above 0")
+        if not 0 < self.k1 <= MAX_K1:
+            raise ValueError(f"`k1` {self.k1}: must be above 0 and at most {MAX_K1:g}")
         if not 0 <= self.b <= 1:
             raise ValueError(f"`b` {self.b}: must be from 0 to 1")
 
@@ -80,7 +82,7 @@ def best_scoring(reciprocal_ranks: NDArray[np.float64]) -> int:
 class ParameterOptions(Options):
     """The options k1 and b of a command whose BM25 scores texts."""
 
-    k1: Annotated[float | None, Flag("K1"), Gt(0)] = None
+    k1: Annotated[float | None, Flag("K1"), Gt(0), Le(MAX_K1)] = None
     """BM25's k1: how much further occurrences of a word add (default: as the folder of `adapt` says, else 1.2)."""
     b: Annotated[float | None, Flag("B"), Ge(0), Le(1)] = None
     """BM25's b: how much the length of a text counts, 0 to 1 (default: as the folder of `adapt` says, else 0.75)."""

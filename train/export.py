@@ -26,6 +26,7 @@ from clearspan.common import files, terminal
 from clearspan.common.errors import PipelineError
 from clearspan.common.hub import model_folder, reference
 from clearspan.common.model_folder import EncoderError, model_name, read_json
+from clearspan.common.model_forms import check_folder as check_model_folder
 from clearspan.common.options import Flag
 from clearspan.common.terminal import UsageError
 from clearspan.retrieval.retrieval_set import RetrievalSet
@@ -461,6 +462,7 @@ class Export(Command):
         held_out = held_out_texts(self.data) if self.data else None
         about = "a copy of the model"
         if self.is_model:
+            check_model_folder(str(self.of_run))
             if self.out.resolve().is_relative_to(self.of_run.resolve()):
                 raise UsageError(f"{self.out}: is in {self.of_run}, which is copied: name a folder outside of it")
             compared = export_folder(self.of_run, self.out, self.formats, held_out)

@@ -25,8 +25,8 @@ from clearspan.common import files, terminal
 from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.checksummed_folder import FolderChangedError, check_folder, set_aside
 from clearspan.common.encoder.fingerprint import OTHERS, digest, model_sha256
-from clearspan.common.hub import model_folder
-from clearspan.common.model_folder import EncoderError
+from clearspan.common.hub import is_reference, model_folder
+from clearspan.common.model_folder import EncoderError, read_json
 from clearspan.common.records import MissingDataError
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
@@ -148,7 +148,8 @@ def check_adapted(run: Path) -> None:
     model = yaml.safe_load((run / RECIPE).read_text())["model"]
     if model.get("train") != LORA:
         return
-    path = Path(model_folder(model["path"]))
+    base = read_json(run / "encoder" / "inference.json")["base"]
+    path = Path(model_folder(model["path"]) if is_reference(model["path"]) else base)
     if not path.is_dir() or model_sha256(path) != _read_state(run)["inputs"].get("model.path"):
         raise EncoderError(
             f"model.path {path}: missing or changed since {run} read it, and the checkpoints hold its adapter only: "

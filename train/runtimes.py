@@ -150,7 +150,9 @@ def add_formats(folder: Path, formats: Formats, held_out: RetrievalSet | None = 
     texts = sample_texts()
     encoder = load_folder(folder)
     encoders: dict[str, Encode] = {SAFETENSORS: encoder.encode_after}
-    encoders |= {name: functools.partial(_embed_after, modules, runner(folder / name)) for name in formats.files}
+    encoders |= {
+        name: functools.partial(_embed_after, modules, runner(folder / name), encoder.dim) for name in formats.files
+    }
     timed = {name: _timed(functools.partial(encode, "", texts)) for name, encode in encoders.items()}
     compared = []
     for name, (vectors, seconds) in timed.items():
@@ -278,8 +280,9 @@ def embed(modules: Sequence[Any], run: Run, texts: Sequence[str]) -> NDArray[np.
     return np.stack([found[row] for row in range(len(texts))])
 
 
-def _embed_after(modules: Sequence[Any], run: Run, prompt: str, texts: list[str]) -> NDArray[np.float32]:
-    return embed(modules, run, [prompt + text for text in texts])
+def _embed_after(modules: Sequence[Any], run: Run, dim: int, prompt: str, texts: list[str]) -> NDArray[np.float32]:
+    """Return the first `dim` dimensions, the model's own, of the texts' vectors."""
+    return embed(modules, run, [prompt + text for text in texts])[:, :dim]
 
 
 def _mrr(encode: Encode, prompts: Sides, held_out: RetrievalSet) -> float:

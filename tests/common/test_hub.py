@@ -292,7 +292,8 @@ def test_an_evil_file_name_is_never_written(name: str, server: HubServer, tmp_pa
 def test_a_module_outside_of_the_model_is_refused(path: str, server: HubServer) -> None:
     modules = [{**MODULES[0], "path": path}]
     server.push(NAME, {**SETTINGS, **WEIGHTS, "modules.json": json.dumps(modules).encode()})
-    assert "names a folder that cannot be one of its own" in refused(f"hf:{NAME}")
+    said = refused(f"hf:{NAME}")
+    assert "modules.json" in said and repr(path) in said
 
 
 def test_a_tokenizer_is_fetched_without_the_weights(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:

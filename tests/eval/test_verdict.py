@@ -452,3 +452,5 @@ def test_too_few_dev_texts_are_one_line(number: int | None) -> None:
     held = HeldOutTexts(texts, dev, TEXTS, (Path("shards/validation/manifest.json"),))
     with pytest.raises(DataError, match=r"shards/validation: too few texts .*10 are needed"):
         held.required_dev()
+    enough = HeldOutTexts(texts, texts.select(range(10)), TEXTS, held.files)
+    assert enough.required_dev() is enough.dev

@@ -145,6 +145,7 @@ def test_k1_and_b_are_chosen_on_the_dev_queries_and_not_on_the_test_queries() ->
         assert (scoring.rounds[0] == scoring.final == Scoring()) is is_default
         found = comparison.lexical("BM25", ABOUT, comparison.words(counts, scoring))
         assert found.dev_mrr == 1 and found.reciprocal.tolist() == [0.5] * 20, rounds
+        assert not found.is_trained, "the verdict would compare BM25 with itself"
 
 
 @pytest.mark.guarantee("chosen-apart")
@@ -155,7 +156,7 @@ def test_each_half_of_the_questions_is_ranked_with_the_k1_and_b_of_the_other_hal
     assert scoring.rounds[0].b < B and scoring.rounds[1] == Scoring()
     words = comparison.words(counts, scoring)
     found = comparison.lexical("BM25", ABOUT, words)
-    assert found.reciprocal.tolist() == [0.5] * QUERIES and found.dev_mrr == 0.5
+    assert found.reciprocal.tolist() == [0.5] * QUERIES and found.dev_mrr == 0.5 and not found.is_trained
     flat = np.ones((QUERIES, 1), np.float32), np.ones((2 * QUERIES, 1), np.float32)
     combined = comparison.combined("owl", ABOUT, False, combined_vectors(flat, words))
     assert combined.reciprocal.max() <= 0.5, "and so is each hybrid"

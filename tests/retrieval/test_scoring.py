@@ -42,7 +42,9 @@ def test_a_key_holds_all_that_determines_the_scores() -> None:
     assert DEFAULT.key == {**PLAIN.key, "k1": 1.2, "b": 0.75} and Scoring(k1=1).key == Scoring(k1=1.0).key
 
 
-@pytest.mark.parametrize("wrong", [{"k1": 0.0}, {"k1": -1.0}, {"k1": float("inf")}, {"b": -0.1}, {"b": 1.1}])
+@pytest.mark.parametrize(
+    "wrong", [{"k1": 0.0}, {"k1": -1.0}, {"k1": float("inf")}, {"k1": 1000.1}, {"b": -0.1}, {"b": 1.1}]
+)
 def test_a_scoring_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
     name = next(iter(wrong))
     with pytest.raises(ValueError, match=f"`{name}` .*: must be "):
@@ -74,6 +76,10 @@ def test_another_pair_than_the_default_is_chosen_only_if_its_gain_exceeds_noise(
     assert best_scoring(values_of(p0=alternating + 1.01 * noise)) == 0
     assert best_scoring(values_of(p0=alternating + 0.99 * noise)) == DEFAULT_PLACE
     assert best_scoring(values_of(p3=alternating + 0.5 * noise, p7=alternating + 2 * noise)) == 7
+    three = np.array([0.001, 0.1, 0.2])  # 1.75 standard errors above 0; 1.57 without 0.01
+    assert best_scoring(values_of(p0=three)) == 0 and best_scoring(values_of(p0=three - 0.01)) == DEFAULT_PLACE
+    assert best_scoring(values_of(p0=np.array([0.1, 0.1001]))) == 0, "two queries have a standard error"
+    assert best_scoring(values_of(p0=np.array([0.3]))) == DEFAULT_PLACE, "one query has none"
     assert best_scoring(values_of(p3=np.full(number, -0.2))) == DEFAULT_PLACE, "equal pairs"
     worse = np.full(number, 0.01)
     assert best_scoring(-values_of(**{f"p{DEFAULT_PLACE}": worse})) == 0, "the default is surely worse"
