@@ -106,6 +106,9 @@ class Search(CollectionCommand):
         self.use_store()
         collection = self.opened(keep=False)
         weight = collection.search_weight if self.hybrid is None else self.hybrid
+        given = [name for name in ("stemmer", "k1", "b") if getattr(self, name) is not None]
+        if weight == 1 and given:
+            raise UsageError(f"`{given[0]}` has no effect, since the model alone ranks: leave it out, or add `hybrid`")
         if weight and collection.model is not None and collection.compute.message:
             warn(collection.compute.message)
         has_answers = any(query.has_answer for query in self.asked)

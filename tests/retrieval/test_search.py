@@ -197,6 +197,16 @@ def test_another_version_of_what_builds_an_index_builds_another(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("option", ["--k1=0.9", "--b=0.4", "--stemmer=none"])
+@pytest.mark.parametrize("weight", [[], ["--hybrid=1"]])
+def test_an_option_of_bm25_is_refused_if_the_model_alone_ranks(
+    pipeline: Command, made: Path, encoder: Path, option: str, weight: list[str]
+) -> None:
+    done = pipeline("search", made, "owl", "--model", encoder, option, *weight)
+    assert done.code == 2 and f"{option.partition('=')[0]} has no effect, since the model alone ranks" in done.err
+
+
+@pytest.mark.slow
 def test_other_words_of_bm25_are_one_function_and_its_version(
     pipeline: Command, made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
