@@ -196,8 +196,8 @@ def test_the_start_is_exported_as_given_as_pooled_or_as_no_step_and_is_said_to_b
     monkeypatch.setattr(exports, "write_folder", lambda *arguments: folders.append(arguments))
     assert export(run, tmp_path / "out", checkpoint) == said
     assert bool(became) == (said == UNCHANGED)
-    ((*model, origin, formats),) = folders
-    assert not formats
+    ((*model, origin, formats, held_out),) = folders
+    assert not formats and held_out is None
     assert model == [encoder, "its tokenizer", tmp_path / "out", "its recipe"]
     assert (origin.step, origin.start) == (step, "" if step else said)
     assert origin.data == {"text": {"kind": "documents"}}
