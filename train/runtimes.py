@@ -51,7 +51,7 @@ MAX_QUERIES, MAX_TEXTS = 500, 1000
 
 Run = Callable[[Mapping[str, NDArray[np.int64]]], NDArray[np.float32]]
 """Function of the inputs of n texts, each (n, length), that returns the states of their tokens, (n, length, dim)."""
-Encode = Callable[[str, list[str]], NDArray[np.float32]]
+EncodeAfter = Callable[[str, list[str]], NDArray[np.float32]]
 """Function of a prompt and n texts that returns the vectors of the texts, each after the prompt, (n, dim)."""
 
 
@@ -149,7 +149,7 @@ def add_formats(folder: Path, formats: Formats, held_out: RetrievalSet | None = 
             write_openvino(folder / OF_ONNX[is_int8], folder / OF_OPENVINO[is_int8])
     texts = sample_texts()
     encoder = load_folder(folder)
-    encoders: dict[str, Encode] = {SAFETENSORS: encoder.encode_after}
+    encoders: dict[str, EncodeAfter] = {SAFETENSORS: encoder.encode_after}
     encoders |= {
         name: functools.partial(_embed_after, modules, runner(folder / name), encoder.dim) for name in formats.files
     }
@@ -247,13 +247,11 @@ def runner(path: Path) -> Run:
 
 @functools.cache
 def _core() -> Any:
-    """Return the only OpenVINO core of the process, which lives as long as the process.
-
-    A core makes a stack for signal handlers, and unmaps it when it is deleted. Of two cores, the one that is deleted
-    last gives the handlers the unmapped stack of the first: the next signal ends the process.
-    """
+    """Return the only OpenVINO core of the process, which lives as long as the process."""
     import openvino
 
+    # A core makes a stack for signal handlers, and unmaps it when it is deleted. Of two cores, the one that is deleted
+    # last gives the handlers the unmapped stack of the first: the next signal ends the process.
     return openvino.Core()
 
 
@@ -285,7 +283,7 @@ def _embed_after(modules: Sequence[Any], run: Run, dim: int, prompt: str, texts:
     return embed(modules, run, [prompt + text for text in texts])[:, :dim]
 
 
-def _mrr(encode: Encode, prompts: Sides, held_out: RetrievalSet) -> float:
+def _mrr(encode: EncodeAfter, prompts: Sides, held_out: RetrievalSet) -> float:
     """Return the MRR of the queries among all documents, by cosine, in percent."""
     queries = unit_vectors(encode(prompts.query, held_out.queries))
     documents = unit_vectors(encode(prompts.document, held_out.documents))
