@@ -1,5 +1,6 @@
 """LoRA by peft: what trains, what a checkpoint holds, and the export, merged and beside it."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from clearspan.train.engine.checkpoint import safe_load
 from clearspan.train.engine.tracking import backward_shares
 from clearspan.train.export import main as export
 from clearspan.train.model.encoder import TrainableEncoder
+from tests.conftest import ROOT
 from tests.train.families import CONFIGS, TEXTS, overrides, random_model
 from tests.train.ranks import train_alone
 from tests.train.runs import last_weights, metrics, same_weights, without_its_last_checkpoint
@@ -134,9 +136,11 @@ def test_a_run_resumes_bit_for_bit_from_what_trains_alone_and_its_adapter_loads_
     family_pairs: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, other = tmp_path / "run", tmp_path / "other"
-    words = overrides(family_folder, family_pairs, *LORA, *CACHED, "training.save_steps=2")
+    start = Path(os.path.relpath(family_folder, ROOT))  # as a user writes it; the export runs in another folder
+    words = overrides(start, family_pairs, *LORA, *CACHED, "training.save_steps=2")
     train_alone(*words, f"output={run}", recipe="pairs")
     states = safe_load(next(iter(sorted((run / "checkpoints").iterdir()))) / "states.pt")
     assert states["module"] and all(".lora_" in key for key in states["module"])
@@ -152,6 +156,7 @@ def test_a_run_resumes_bit_for_bit_from_what_trains_alone_and_its_adapter_loads_
     tokenizer = transformers.AutoTokenizer.from_pretrained(run / "model")
     alone = [loaded(**tokenizer(text, truncation=True, return_tensors="pt")).last_hidden_state[0] for text in TEXTS]
     np.testing.assert_allclose(torch.stack([each.mean(0) for each in alone]).detach(), expected, atol=1e-5)
+    monkeypatch.chdir(tmp_path)
     assert export([str(run), str(tmp_path / "again")]) == 0
     merged, again = (load_file(each / "model.safetensors") for each in (run / "model", tmp_path / "again"))
     assert all(torch.equal(again[key], weight) for key, weight in merged.items())
