@@ -13,10 +13,10 @@ static encoder, which embeds a text as the mean of its tokens' vectors; it is tr
 
 A part of the texts is held out. One half of it picks the checkpoint (the model before training is a candidate, too),
 the share of the trained weights (the others are those before training), and the weight of each model when combined
-with BM25. The other half gives the verdict: its titles, or crops, must find
-their texts among all texts of the collection. The verdict compares BM25, the trained model, the base model that was
-given, and each of these models combined with BM25. `--queries FILE` adds your own questions; 50 questions or more
-decide the verdict.
+with BM25. The other half gives the verdict: its titles, or crops, must find their texts among all texts of the
+collection. The verdict compares BM25, the trained model, the base model that was given, and each of these models
+combined with BM25. `--queries FILE` adds your own questions; 50 questions or more decide the verdict, and each half of
+them chooses the share and the weights for the other half.
 
 DIR holds the best system, ready for use: `clearspan search DIR "..."` needs no other option.
 

@@ -22,12 +22,15 @@ class Decision:
         other: the verdict that does not decide; None if there are no questions.
         model: name of the winner's model; if BM25 alone wins, the name of the best untrained model.
         weight: the model's weight when combined with BM25: 0 for BM25 alone, None for the model alone.
+        share: the share of the trained weights that the questions chose for the trained model; None if they had no
+            choice, or if another model is taken.
     """
 
     verdict: Verdict
     other: Verdict | None
     model: str
     weight: float | None
+    share: float | None = None
 
     @property
     def winner(self) -> System:
@@ -52,7 +55,7 @@ def decide(verdicts: Verdicts) -> Decision:
     if winner.name == BM25:
         behind = next(system for system in verdict.systems if not system.is_trained and system.name != BM25)
         return Decision(verdict, other, behind.name.removesuffix(WITH_BM25), 0.0)
-    return Decision(verdict, other, winner.name.removesuffix(WITH_BM25), winner.weight)
+    return Decision(verdict, other, winner.name.removesuffix(WITH_BM25), winner.weight, winner.share)
 
 
 def figures_of(verdict: Verdict) -> dict[str, Any]:

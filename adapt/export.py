@@ -12,6 +12,7 @@ from pathlib import Path
 
 from clearspan.adapt import report
 from clearspan.adapt.decision import Decision
+from clearspan.adapt.judging import SHARES
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.originals import find_originals, with_originals
 from clearspan.adapt.runner import AdaptRecord
@@ -36,11 +37,20 @@ ORIGINALS = "originals"
 
 def source(decision: Decision, options: Adapt) -> Path:
     """Return the folder that holds the winner's model, or the best untrained model if BM25 alone wins."""
-    return _models(options)[decision.model]
+    return models(options)[_delivered(decision, options)]
 
 
-def _models(options: Adapt) -> dict[str, Path]:
-    return {TRAINED: options.trained, **options.untrained}
+def models(options: Adapt) -> dict[str, Path]:
+    """Return the folders of all models that may be delivered, by the names that adapt.json records for them."""
+    shares = {f"{TRAINED} {share:g}": options.shares / f"{share:g}" for share in SHARES if share != 1}
+    return {TRAINED: options.trained, **options.untrained, f"{TRAINED} 1": options.exported, **shares}
+
+
+def _delivered(decision: Decision, options: Adapt) -> str:
+    """Return the name of the decision's model, with the share if the questions chose another than the titles."""
+    if decision.share in (None, share_of(options.trained)):
+        return decision.model
+    return f"{decision.model} {decision.share:g}"
 
 
 def export(decision: Decision, record: AdaptRecord, options: Adapt) -> None:
@@ -49,18 +59,18 @@ def export(decision: Decision, record: AdaptRecord, options: Adapt) -> None:
     If an earlier call copied another model, its copy and the vectors made with it are removed, but no other files. The
     vectors are also removed if they are of chunks of another length.
     """
-    folder, model = options.output / MODEL, source(decision, options)
-    if record.content.get("delivered", decision.model) != decision.model:
+    folder, model, name = options.output / MODEL, source(decision, options), _delivered(decision, options)
+    if record.content.get("delivered", name) != name:
         terminal.notice(
-            f"{folder}: the verdict has changed: the model is now {decision.model}, not {record.content['delivered']}"
+            f"{folder}: the verdict has changed: the model is now {name}, not {record.content['delivered']}"
         )
-        _remove(folder, _copied(folder, _models(options).get(record.content["delivered"])))
+        _remove(folder, _copied(folder, models(options).get(record.content["delivered"])))
         _remove_vectors(record, options)
     began = planning.began(str(options.output / VECTORS))
     if began and began["options"].get("chunk_tokens") != options.chunk_tokens:
         _remove_vectors(record, options)
     copy(model, folder)
-    record.content["delivered"] = decision.model
+    record.content["delivered"] = name
     record.save()
 
 
@@ -174,7 +184,7 @@ def finish(decision: Decision, record: AdaptRecord, options: Adapt) -> AdaptResu
     originals = find_originals(decision.verdict, folder / VECTORS, title, record.content.get(ORIGINALS, {}))
     found = {**decision.to_json(), "model": reference(source(decision, options)), "prompts": prompts._asdict()}
     found[ORIGINALS] = originals
-    found["share"] = share_of(options.trained)
+    found["share"] = share_of(options.trained) if decision.share is None else decision.share
     record.content |= found
     record.save()
     origin = "the trained model" if decision.model == TRAINED else f"{reference(source(decision, options))}, unchanged"

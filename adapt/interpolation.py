@@ -7,7 +7,8 @@
 What titles teach is not always what questions ask: on four collections, half of the trained weights finds questions
 better than all of them (docs/adapt-figures.md, "Questions"). So half of them is taken, or a quarter or none if the MRR
 on the dev half of the held-out titles is better by more than one standard error. The other half of the titles, by which
-the verdict judges, chooses nothing, and neither do a user's questions.
+the verdict judges, chooses nothing. If a user has 50 questions or more, these choose a share of their own, in the
+verdict (`adapt.judging`).
 """
 
 import dataclasses

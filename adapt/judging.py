@@ -1,6 +1,8 @@
 """Rank the texts of a collection with BM25 and with models, and write to a file which of them finds the texts best.
 
     dataset, models, questions ──> eval.verdict.judge ──> verdict.json: held_out, questions
+    the model before training ─┐
+    all of the trained weights ┴──> 1/4, 1/2 and all of them, of which 50 questions or more choose one
 
 The file is checksummed, and holds a fingerprint of everything on which the verdicts depend. If the file exists and has
 the fingerprint of the current inputs, the verdicts are not computed again. Embeddings that mining or an earlier call
@@ -11,9 +13,10 @@ is searched as it was.
 import dataclasses
 import functools
 import json
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -24,6 +27,7 @@ from clearspan.adapt.options import UNTRAINED
 from clearspan.cli.command import Command, Errors, Printed, Result
 from clearspan.common import files, words
 from clearspan.common.checksummed import dump_checksummed, load_checksummed
+from clearspan.common.checksummed_folder import FolderChangedError, set_aside
 from clearspan.common.compute import AUTO, Precision, resolve
 from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
@@ -33,19 +37,24 @@ from clearspan.common.files import sha256
 from clearspan.common.hub import model_folder
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
+from clearspan.common.queries import read_queries
 from clearspan.common.records import DataError
 from clearspan.common.terminal import notice
+from clearspan.eval.tasks.queries import FEW
 from clearspan.eval.verdict import TRAINED, Candidate, Verdict, judge
 from clearspan.pipelines.text.chunks import Chunker
 from clearspan.retrieval.ranks import Chunks
 from clearspan.retrieval.stemming import STEMMERS, versions_of
 from clearspan.shards import held_out
-from clearspan.train.interpolate import share_of
+from clearspan.train.interpolate import interpolate, share_of
+from clearspan.train.run_folder import check_model
 
 VERSION = 3
 """Version of how a verdict is reached, increased whenever that changes."""
 EARLIER = 2
 """The version of verdicts whose k1 and b were not chosen, and whose fingerprints had no versions of a stemmer."""
+SHARES = (0.25, 0.5, 1.0)
+"""Shares of the trained weights of which the questions choose one: the model before training takes part by itself."""
 BLOCK_TEXTS = 8192
 """Number of documents that are cut into chunks at a time."""
 
@@ -73,6 +82,12 @@ class Judging(Command):
     """Language whose word endings BM25 ignores."""
     queries: Annotated[Path | None, Flag("FILE")] = None
     """File of questions with their texts, to judge by as well."""
+    start: Annotated[Path | None, Flag("DIR", resolve=model_folder)] = None
+    """Model before training, for 50 questions or more to choose the share of the trained weights."""
+    exported: Annotated[Path | None, Flag("DIR")] = None
+    """Model with all of the trained weights, as training exported it."""
+    shares: Annotated[Path | None, Flag("DIR")] = None
+    """Folder to which the models with the shares 0.25 and 0.5 are written."""
     prompt_name: Annotated[tuple[str, ...], Flag("NAME", commas=True)] = ()
     """Names of the models' prompts, as for `clearspan eval`."""
     chunk_tokens: Annotated[int | None, Flag("N"), Ge(8)] = None
@@ -88,13 +103,7 @@ class Judging(Command):
         named = [each.partition("=") for each in self.untrained]
         about = {UNTRAINED: "a static encoder before training"}
         untrained = [Candidate(name, path, about.get(name, f"{name}, the base model")) for name, _, path in named]
-        share = share_of(self.trained)
-        trained = "trained on these texts"
-        if share == 0:
-            trained = "the model before training: held-out texts are not found better with trained weights"
-        elif share != 1:
-            trained += f", with {share:g} of the trained weights and {1 - share:g} of those before training"
-        return [Candidate(TRAINED, str(self.trained), trained, is_trained=True), *untrained]
+        return [_trained(self.trained, share_of(self.trained)), *untrained]
 
     def run(self) -> Result:
         """Rank the systems and write the verdicts to the file `output`.
@@ -103,6 +112,54 @@ class Judging(Command):
         """
         write_verdicts(self)
         return Printed()
+
+
+def _trained(folder: Path, share: float) -> Candidate:
+    about = "trained on these texts"
+    if share == 0:
+        about = "the model before training: held-out texts are not found better with trained weights"
+    elif share != 1:
+        about += f", with {share:g} of the trained weights and {1 - share:g} of those before training"
+    return Candidate(TRAINED, str(folder), about, is_trained=True)
+
+
+def for_questions(options: Judging) -> list[Candidate]:
+    """Return the models to compare by the questions: if these are at least 50, the trained model has several shares.
+
+    The models with the shares of which they choose are written, unless they are there, undamaged.
+    """
+    first, *untrained = options.candidates
+    questions = {query.text for query in read_queries(options.queries)} if options.queries else ()
+    if options.start is None or options.exported is None or options.shares is None or len(questions) < FEW:
+        return [first, *untrained]
+    kept = share_of(options.trained)
+    folders = {kept: options.trained} if kept in SHARES else {}
+    for share in SHARES:
+        if share not in folders:
+            folders[share] = with_share(options.start, options.exported, share, options.shares)
+    return [*(replace(_trained(folder, share), share=share) for share, folder in folders.items()), *untrained]
+
+
+def with_share(start: Path, exported: Path, share: float, folder: Path) -> Path:
+    """Return the folder of the model with a share of the trained weights; write it unless it is there, undamaged.
+
+    Args:
+        start: the model before training.
+        exported: the model with all of the trained weights, which is the result for the share 1.
+        share: the share of the trained weights.
+        folder: the folder in which the model gets the name of its share, such as 0.5.
+    """
+    model = folder / f"{share:g}"
+    if share == 1:
+        return exported
+    try:
+        check_model(model)
+    except FolderChangedError as error:
+        if model.exists():
+            notice(f"{error} (moved to {set_aside(model)})")
+        folder.mkdir(parents=True, exist_ok=True)
+        interpolate(start, exported, share, model)
+    return model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,17 +196,19 @@ def write_verdicts(options: Judging) -> None:
         try:
             known = load_checksummed(options.output.read_bytes())["inputs"]
             if known == inputs or known == fingerprint(options, EARLIER):
+                for_questions(options)
                 return
         except (ValueError, KeyError) as error:
             notice(f"{options.output}: damaged ({error}): the verdict is computed again")
+    if options.shares is not None:  # which may be of other models
+        shutil.rmtree(options.shares, ignore_errors=True)
     cut, notes = None, tuple[str, ...]()
     if options.chunk_tokens is not None:
         cut = functools.partial(chunks_of, options.chunk_tokens)
         notes = (f"a text has the rank of its best chunk of at most {options.chunk_tokens} tokens, as in a search",)
     judged = functools.partial(
         judge,
-        options.candidates,
-        options.data,
+        data=options.data,
         stemmer=options.stemmer,
         cut=cut,
         prompt_name=options.prompt_name,
@@ -158,7 +217,8 @@ def write_verdicts(options: Judging) -> None:
         progress=sys.stderr.isatty(),
         say=notice,
     )
-    every = {"held_out": judged(), "questions": judged(options.queries) if options.queries else None}
+    of_questions = judged(for_questions(options), queries=options.queries) if options.queries else None
+    every = {"held_out": judged(options.candidates), "questions": of_questions}
     found = {
         name: each and dataclasses.replace(each, notes=(*each.notes, *notes)).to_json() for name, each in every.items()
     }
@@ -204,6 +264,7 @@ def fingerprint(options: Judging, of_version: int | None = None) -> str:
         stemmer = {"stemmer": options.stemmer} if of_version == EARLIER else versions_of(options.stemmer)
         models += [(name, str(value)) for name, value in stemmer.items()]
     models += [("chunks", str(options.chunk_tokens))] if options.chunk_tokens else []
+    models += [(str(SHARES), model_sha256(each)) for each in (options.start, options.exported) if each is not None]
     parts = held_out.manifest_sha256s(options.data)
     queries = options.queries and sha256(options.queries)
     how = {"prompts": options.prompt_name, "precision": options.precision}

@@ -57,7 +57,8 @@ class Adapt(Options):
     """Recipe with a dataset `text`, by name or as a YAML file (default: chosen by the texts)."""
     share: Annotated[float | None, Flag("F"), Ge(0), Le(1)] = None
     """Share of the trained weights in the model that is judged and searched with, the rest being those before training;
-    1: the trained model itself (default: 1/2, or less if held-out texts need less; 1 for a static encoder).
+    1: the trained model itself (default: 1/2, or less if held-out texts need less; that which 50 questions or more
+    need, with --queries; 1 for a static encoder).
     """
     queries: Annotated[Path | None, Flag("FILE")] = None
     """File of your own questions, to judge by: csv, tsv or jsonl with the field query, and text (the relevant
@@ -225,6 +226,11 @@ class Adapt(Options):
     def trained(self) -> Path:
         """The folder of the trained model that is judged."""
         return self.output / "interpolated" / "model" if self.interpolates else self.exported
+
+    @property
+    def shares(self) -> Path:
+        """The folder of the trained models with other shares, of which the user's questions choose one."""
+        return self.output / "interpolated" / "shares"
 
     @property
     def untrained(self) -> dict[str, Path]:

@@ -22,8 +22,9 @@ SHORT, LONG = 32, 1024
 """Bounds of the median number of tokens: below SHORT, texts are single sentences; from LONG on, long documents."""
 FEW_TEXTS = 10_000
 """Below this number of texts, training reads them three times."""
-NUM_EVALUATIONS = 4
-"""Number of evaluations during training, in addition to the evaluation at its start."""
+NUM_EVALUATIONS, NUM_BY_STATIC = 2, 4
+"""Number of evaluations during training, in addition to the evaluation at its start. A transformer's takes as long as a
+dozen steps."""
 RANKED, RANKED_BY_STATIC = 900, 20_000
 """Number of texts that an evaluation ranks: a transformer embeds 900 in seconds, a static encoder 20,000."""
 STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.02")
@@ -103,7 +104,8 @@ def planned(
     if has_titles and is_free and num_steps > most:
         choice, num_steps = choice._replace(changes=(*choice.changes, f"training.max_steps={most}")), most
     ranked = f"training.eval_texts={RANKED_BY_STATIC if is_static else RANKED}"
-    evaluations = f"training.eval_steps={max(1, math.ceil(num_steps / NUM_EVALUATIONS))}"
+    num_evaluations = NUM_BY_STATIC if is_static else NUM_EVALUATIONS
+    evaluations = f"training.eval_steps={max(1, math.ceil(num_steps / num_evaluations))}"
     reason = f"{choice.reason}; about {max(1, round(num_steps)):,} steps; {held_out_share(Manifest.load(str(texts)))}"
     return Choice(choice.recipe, (*choice.changes, evaluations, ranked), reason)
 

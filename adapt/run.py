@@ -17,7 +17,7 @@ from typing import Any
 
 from clearspan.adapt import recipe, stages
 from clearspan.adapt.decision import decide
-from clearspan.adapt.export import announce, export, finish, source
+from clearspan.adapt.export import announce, export, finish, models, source
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.preflight import check_inputs, checked_fields
@@ -42,7 +42,6 @@ from clearspan.common.plain_json import Option
 from clearspan.common.spawned import CommandError, call
 from clearspan.common.terminal import UsageError
 from clearspan.common.typed import checked
-from clearspan.eval.verdict import TRAINED
 from clearspan.shards.manifest import ManifestError
 from clearspan.train.api import Overrides, assignments
 
@@ -136,8 +135,7 @@ def refuse_other_commands(options: Adapt, record: AdaptRecord) -> None:
 
     with contextlib.suppress(ManifestError, EncoderError, OSError):  # a damaged output, whose stage runs again
         until_verdict(options, check)
-    folders = {TRAINED: options.trained, **options.untrained}
-    if (folder := folders.get(record.content.get("delivered", ""))) is not None:
+    if (folder := models(options).get(record.content.get("delivered", ""))) is not None:
         record.check(stages.embed(options, folder), options)
 
 

@@ -281,6 +281,8 @@ def judge(options: Adapt) -> Stage:
     untrained = [f"{name}={reference(path)}" for name, path in options.untrained.items()]
     line: dict[str, Option] = {"data": options.output / TEXTS, "trained": options.trained, "untrained": untrained}
     line["stemmer"] = options.bm25_stemmer
+    if options.interpolates and options.share is None and questions:
+        line |= {"start": reference(options.base), "exported": options.exported, "shares": options.shares}
     line |= {"queries": questions, "prompt_name": ",".join(options.prompt_name) or None}
     line["chunk_tokens"] = options.chunk_tokens
     line["precision"] = next(filter(None, map(options.precision_of, options.untrained.values())), None)

@@ -9,8 +9,9 @@ combined with BM25. The verdict compares the best system that has the trained mo
 
 The held-out texts are halved. One half, by which training also chooses checkpoints, selects BM25's k1 and b, the
 weights of the combinations and the two systems to compare. The scores are computed on the other half. A user's
-questions are halved too: each half is scored with the k1, b and weights that were selected on the other half, and all
-questions together select the two systems. All intervals come from the same bootstrap samples.
+questions are halved too: each half is scored with the k1, b, weights and share of the trained weights that were
+selected on the other half, and all questions together select the two systems. All intervals come from the same
+bootstrap samples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,12 +62,15 @@ class Candidate:
         model: the model's folder, or any other value of `clearspan eval --model`.
         about: a description in one line.
         is_trained: whether the model was trained on this dataset.
+        share: the share of the trained weights in the model, if the queries choose it: candidates of one name, which
+            differ in their shares, are one system. None if they do not choose it.
     """
 
     name: str
     model: str
     about: str
     is_trained: bool = False
+    share: float | None = None
 
 
 class Gain(NamedTuple):
@@ -98,6 +102,7 @@ class System:
         mrr: the mean reciprocal rank of the relevant document, in percent.
         low, high: the ends of the 95 % interval of `mrr`.
         gain: what the system finds more than BM25; None for BM25 itself.
+        share: the share of the trained weights that the queries chose; None if they had no choice.
     """
 
     name: str
@@ -108,6 +113,7 @@ class System:
     low: float
     high: float
     gain: Gain | None = None
+    share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -253,7 +259,7 @@ def judge(
     scoring: Chosen[Scoring] | None = None
     words: dict[tuple[str, ...] | None, Chosen[Words]] = {}
     alone: RankedSystem | None = None
-    results: dict[str, list[RankedSystem]] = {}
+    results: dict[str, dict[float | None, tuple[RankedSystem, RankedSystem]]] = {}
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
     remarks: dict[str, list[str]] = {}
     for candidate in sorted(candidates, key=lambda each: cut is not None and each is not reference):
@@ -272,17 +278,34 @@ def judge(
             say(f"{candidate.name}: embedding {len(texts):,} texts takes about {duration(seconds)}")
         vectors = similarity.ranking(queried, texts)
         kind = (candidate.name, candidate.about, candidate.is_trained)
-        results[candidate.name] = [
+        results.setdefault(candidate.name, {})[candidate.share] = (
             comparison.uncombined(*kind, vectors, chunks),
             comparison.combined(*kind, combined_vectors(vectors, of_words, chunks)),
-        ]
+        )
         remarks[candidate.name] = [f"{candidate.name}: {line}" for line in similarity.warnings()]
     assert alone is not None and scoring is not None
-    every = [alone, *(result for each in candidates for result in results[each.name])]
-    warnings += [line for each in candidates for line in remarks[each.name]]
+    names = list(dict.fromkeys(each.name for each in candidates))
+    every = [alone, *(result for name in names for result in _systems(results[name], comparison))]
+    warnings += [line for name in names for line in remarks[name]]
+    warnings += [
+        f"{result.name}: has {result.share:g} of the trained weights, which is best for these queries"
+        for result in every
+        if result.share is not None
+    ]
     verdict = decide(every, comparison, task, held.num_texts, warnings)
     num_dev = len(np.unique(comparison.dev))
     return replace(verdict, k1=scoring.final.k1, b=scoring.final.b, num_dev=num_dev)
+
+
+def _systems(
+    by_share: Mapping[float | None, tuple[RankedSystem, RankedSystem]], comparison: SystemComparison
+) -> list[RankedSystem]:
+    """Return the systems of one name, alone and with BM25, each with the share that the queries choose, if any."""
+    systems = []
+    for of_shares in zip(*by_share.values(), strict=True):
+        known = {share: system for share, system in zip(by_share, of_shares, strict=True) if share is not None}
+        systems.append(comparison.best_share(known) if known else of_shares[0])
+    return systems
 
 
 def decide(
@@ -317,6 +340,7 @@ def decide(
             figure(of),
             *interval(of),
             _gain(name, examples),
+            result.share,
         )
         for result, (name, of) in zip(results, examples.items(), strict=True)
     ]

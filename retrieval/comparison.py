@@ -3,15 +3,15 @@
     rounds of (dev queries, test queries) ─┐
     vectors of a model and of BM25 ────────┴> RankedSystem: weight of the model, rank for each test query
 
-BM25's k1 and b, and the weight of a model that is combined with BM25, are chosen on some queries, the development (dev)
-queries. The ranks are measured on other queries, the test queries. Held-out texts, such as titles, are divided into two
-halves, and there is one round: the half by which training picks checkpoints gives the dev queries, and the other half
-gives the test queries. A user's questions are few, so there are two rounds: each half of the questions is tested with
-what was chosen on the other half.
+BM25's k1 and b, the weight of a model that is combined with BM25, and the share of a model's trained weights, are
+chosen on some queries, the development (dev) queries. The ranks are measured on other queries, the test queries.
+Held-out texts, such as titles, are divided into two halves, and there is one round: the half by which training picks
+checkpoints gives the dev queries, and the other half gives the test queries. A user's questions are few, so there are
+two rounds: each half of the questions is tested with what was chosen on the other half.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -47,6 +47,8 @@ class RankedSystem:
         dev_mrr: the MRR on the dev queries, from 0 to 1. The trained system and the untrained system with the highest
             values are compared by the verdict.
         ranks: for each test query, the rank of its best relevant document, from 1, and the text that ranks first.
+        dev_mrrs: for each round, the MRR on its dev queries with what they chose, from 0 to 1.
+        share: the share of the trained weights that all dev queries chose; None if they had no choice.
     """
 
     name: str
@@ -55,6 +57,8 @@ class RankedSystem:
     weight: float | None
     dev_mrr: float
     ranks: Ranks
+    dev_mrrs: tuple[float, ...] = ()
+    share: float | None = None
 
     @property
     def reciprocal(self) -> NDArray[np.float64]:
@@ -155,7 +159,8 @@ class SystemComparison:
         """
         all_ranks = ranks(*vectors, self.collection, chunks)
         dev_mrr = float(all_ranks.reciprocal[self.dev].mean())
-        return RankedSystem(name, about, is_trained, None, dev_mrr, all_ranks.select(self.test))
+        dev_mrrs = tuple(_mean(all_ranks.reciprocal[dev]) for dev, _ in self.rounds)
+        return RankedSystem(name, about, is_trained, None, dev_mrr, all_ranks.select(self.test), dev_mrrs)
 
     def choose_scoring(self, counts: WordCounts, chunks: Chunks | None = None) -> Chosen[Scoring]:
         """Return how BM25 scores the documents: the k1 and b that the dev queries choose (`best_scoring`).
@@ -222,14 +227,40 @@ class SystemComparison:
         dev = np.unique(self.dev)
         part = self.collection.select(dev.tolist())
         by_weight = vectors.map(lambda each: each.select(dev).reciprocal_ranks(part))
-        of_rounds = []
-        for (queries, test), each, values in zip(self.rounds, vectors.rounds, by_weight.rounds, strict=True):
-            weight = best_weight(values[:, np.isin(dev, queries)])
+        of_rounds, dev_mrrs = [], []
+        for (queries, test), each, of_weights in zip(self.rounds, vectors.rounds, by_weight.rounds, strict=True):
+            values = of_weights[:, np.isin(dev, queries)]
+            weight = best_weight(values)
+            dev_mrrs.append(_mean(values[WEIGHTS.index(weight)]))
             of_rounds.append((*each.select(test).vectors(weight), each.chunks))
         whole = self._ranks(of_rounds)
         weight = best_weight(by_weight.final)
         dev_mrr = whole.reciprocal.mean() if self._is_crossed else by_weight.final[WEIGHTS.index(weight)].mean()
-        return RankedSystem(f"{name}{WITH_BM25}", f"{about}, with BM25", is_trained, weight, float(dev_mrr), whole)
+        called = (f"{name}{WITH_BM25}", f"{about}, with BM25")
+        return RankedSystem(*called, is_trained, weight, float(dev_mrr), whole, tuple(dev_mrrs))
+
+    def best_share(self, by_share: Mapping[float, RankedSystem]) -> RankedSystem:
+        """Return the ranks by the trained model with the share of its weights that the dev queries choose.
+
+        In each round, the share with the highest MRR on the dev queries ranks the documents for the test queries.
+
+        Args:
+            by_share: share of the trained weights -> the system that has this share. Of equally good shares, the first
+                is chosen.
+        """
+
+        def best(values: Mapping[float, float]) -> float:
+            return max(values, key=lambda share: round(values[share], 12))
+
+        parts, first = [], 0
+        for number, (_, test) in enumerate(self.rounds):
+            chosen = best({share: system.dev_mrrs[number] for share, system in by_share.items()})
+            parts.append(by_share[chosen].ranks.select(np.arange(first, first + len(test))))
+            first += len(test)
+        whole = Ranks.concatenate(parts)
+        share = best({share: system.dev_mrr for share, system in by_share.items()})
+        dev_mrr = float(whole.reciprocal.mean()) if self._is_crossed else by_share[share].dev_mrr
+        return replace(by_share[share], dev_mrr=dev_mrr, ranks=whole, share=share)
 
     @property
     def _is_crossed(self) -> bool:
@@ -242,6 +273,11 @@ class SystemComparison:
         for (_, test), (queries, documents, chunks) in zip(self.rounds, of_rounds, strict=True):
             by_round.append(ranks(queries, documents, self.collection.select(test.tolist()), chunks))
         return Ranks.concatenate(by_round)
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """Return the mean; 0 if there are no values, as in a round of a single question."""
+    return float(values.mean()) if len(values) else 0.0
 
 
 def combined_vectors(

@@ -15,8 +15,10 @@ from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.runner import AdaptRecord
 from clearspan.common.checksummed import load_checksummed
+from clearspan.common.checksummed_folder import write_manifest
 from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.files import temporary_name
+from clearspan.train.run_folder import MODEL
 from tests.adapt.test_decision import verdict
 from tests.pipelines.test_ownership import files_of
 
@@ -68,6 +70,33 @@ def test_another_winner_replaces_the_model_and_its_vectors(
     assert (options.output / "model/config.json").read_text() == "owl"
     assert not (options.output / "vectors").exists() and "embed" not in record.commands
     assert "the verdict has changed: the model is now owl, not trained" in capsys.readouterr().out
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+@pytest.mark.guarantee("verdict-among-all")
+@pytest.mark.parametrize(("share", "folder"), [(0.25, "interpolated/shares/0.25"), (1.0, "run/model"), (0.5, "")])
+def test_the_share_that_questions_chose_is_delivered(
+    share: float, folder: str, options: Adapt, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It replaces what titles chose, half of the training, and its vectors; if both chose the same, nothing changes."""
+    out, record = options.output, AdaptRecord(options.output, {"steps": {}})
+    write_manifest(out / "interpolated/model", MODEL, {"share": 0.5})
+    if folder:
+        (out / folder).mkdir(parents=True)
+        (out / folder / "config.json").write_text(folder)
+    export.export(decide(Verdicts(verdict("trained"))), record, options)
+    record.commands["embed"] = "embed"
+    (out / "vectors").mkdir()
+    titles, questions = verdict("trained"), verdict("trained", "questions", 60)
+    systems = tuple(dataclasses.replace(each, share=share if each.is_trained else None) for each in questions.systems)
+    decision = decide(Verdicts(titles, dataclasses.replace(questions, systems=systems)))
+    assert export.source(decision, options) == out / (folder or "interpolated/model")
+    export.export(decision, record, options)
+    assert (out / "model/config.json").read_text() == (folder or "trained")
+    assert (out / "vectors").exists() == ("embed" in record.commands) == (not folder)
+    export.finish(decision, record, options)
+    assert json.loads((out / "adapt.json").read_text())["share"] == share
+    assert (f"the model is now trained {share:g}, not trained" in capsys.readouterr().out) == bool(folder)
 
 
 @pytest.mark.guarantee("adapted-folder-searches")
@@ -222,6 +251,7 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
         output=out,
         trained=options.trained,
         exported=options.exported,
+        shares=options.shares,
         untrained=options.untrained,
         chunk_tokens=None,
         **values,

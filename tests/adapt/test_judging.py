@@ -1,18 +1,22 @@
 """The verdicts that are kept are those of the same models, dataset, questions and options."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from clearspan.adapt import judging
-from clearspan.adapt.judging import Judging, fingerprint, write_verdicts
+from clearspan.adapt.judging import Judging, fingerprint, for_questions, write_verdicts
 from clearspan.common import words
 from clearspan.common.checksummed import dump_checksummed
 from clearspan.common.records import DataError
 from clearspan.eval.verdict import Verdict
+from clearspan.train.interpolate import interpolate
 
 EARLIER_VERDICT = {
     "task": "titles", "num_queries": 30, "num_texts": 90, "num_collection": 90, "systems": [], "winner": "BM25",
@@ -130,3 +134,71 @@ def test_another_model_or_another_name_of_it_is_judged_anew(options: Judging) ->
     ]
     assert len({fingerprint(each) for each in several}) == len(several)
     assert fingerprint(replace(options, output=folder / "elsewhere.json")) == fingerprint(options)
+
+
+@pytest.fixture
+def shared(options: Judging, still: Path, tmp_path: Path) -> Judging:
+    """A model before training, one after it and one with half of the training, and 50 questions."""
+    weights = load_file(still / "model.safetensors")["embedding.weight"]
+    exported = Path(shutil.copytree(still, tmp_path / "exported"))
+    save_file({"embedding.weight": weights + 1}, exported / "model.safetensors")
+    interpolate(still, exported, 0.5, tmp_path / "half")
+    rows = [{"query": f"Which owl is number {number}?", "text": f"Owl {number}"} for number in range(50)]
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folders = {"start": still, "exported": exported, "shares": tmp_path / "shares", "trained": tmp_path / "half"}
+    return replace(options, **folders)
+
+
+def shares_of(options: Judging) -> dict[float | None, float]:
+    """Return the share that a candidate is said to have -> the difference of its weights from those before training."""
+    assert options.start is not None
+    before = load_file(options.start / "model.safetensors")["embedding.weight"]
+    return {
+        each.share: round(
+            float((load_file(Path(each.model, "model.safetensors"))["embedding.weight"] - before).mean()), 5
+        )
+        for each in for_questions(options)
+        if each.is_trained
+    }
+
+
+@pytest.mark.guarantee("chosen-apart")
+def test_fifty_questions_choose_among_the_shares_of_the_training(shared: Judging) -> None:
+    """The one that titles chose is first, so it stays if another finds no more."""
+    assert list(shares_of(shared).items()) == [(0.5, 0.5), (0.25, 0.25), (1.0, 1.0)]
+    assert [each.name for each in for_questions(shared)] == ["trained"] * 3 + ["given"]
+    assert [each.share for each in shared.candidates] == [None, None], "titles choose none here"
+    assert shared.queries is not None and shared.shares is not None and shared.exported is not None
+    assert [path.name for path in shared.shares.iterdir()] == ["0.25"]
+    shared.queries.write_text("".join(shared.queries.read_text().splitlines(keepends=True)[:49] * 2))
+    assert [each.share for each in for_questions(shared)] == [None, None], "of 49, none"
+    assert [each.share for each in for_questions(replace(shared, queries=None))] == [None, None]
+
+
+def test_a_model_with_a_share_is_written_again_if_it_is_damaged_or_of_other_models(
+    shared: Judging, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = shares_of(shared)
+    assert shared.shares is not None and shared.exported is not None
+    path = shared.shares / "0.25/model.safetensors"
+    shared.output.write_bytes(dump_checksummed({"inputs": fingerprint(shared), "held_out": {}, "questions": None}))
+    path.write_bytes(path.read_bytes()[:-4])
+    write_verdicts(shared)
+    assert "0.25.damaged" in capsys.readouterr().out and shares_of(shared) == first
+    kept = fingerprint(shared)
+    weights = load_file(shared.exported / "model.safetensors")["embedding.weight"]
+    save_file({"embedding.weight": weights + 3}, shared.exported / "model.safetensors")
+    assert fingerprint(shared) != kept
+    with pytest.raises(DataError):  # this dataset cannot be judged
+        write_verdicts(shared)
+    assert shares_of(shared)[0.25] == 1.0
+
+
+@pytest.mark.guarantee("verdict-among-all")
+@pytest.mark.parametrize("name", ["start", "exported"])
+def test_other_models_to_choose_between_are_judged_anew(shared: Judging, name: str) -> None:
+    folder = getattr(shared, name)
+    other = Path(shutil.copytree(folder, folder.parent / f"other {name}"))
+    save_file({"embedding.weight": np.ones((4, 4), np.float32)}, other / "model.safetensors")
+    assert fingerprint(replace(shared, **{name: other})) != fingerprint(shared)
+    assert fingerprint(replace(shared, **{name: None})) != fingerprint(shared)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,42 @@ def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models
     gain = 100 * (values[chosen[0]] - values[chosen[1]])[~picks].mean()
     assert verdict.difference == pytest.approx(gain, abs=0.005)
     assert verdict == Verdict.from_json(json.loads(json.dumps(verdict.to_json())))
+
+
+@pytest.mark.guarantee("chosen-apart")
+@pytest.mark.slow
+def test_questions_choose_the_share_of_the_training_for_each_other(
+    dataset: Path, rows: list[dict[str, str]], models: str, tmp_path: Path
+) -> None:
+    """Three models of one name are one system: on each half of the questions, the best one for the other half."""
+    questions = [{"query": row["title"], "text": row["text"]} for row in rows[:120]]
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
+    of_shares = {0.5: "noise", 0.25: "embed", 1.0: "pairs"}
+    trained = [
+        Candidate("trained", f"{models}:{name}", f"{share:g} of it", True, share) for share, name in of_shares.items()
+    ]
+    base = Candidate("base", f"{models}:noise", ABOUT)
+    verdict = judge([*trained, base], dataset, tmp_path / "questions.jsonl")
+    alone = [judge([replace(each, share=None), base], dataset, tmp_path / "questions.jsonl") for each in trained]
+    assert [system.name for system in verdict.systems if system.is_trained] == ["trained + BM25", "trained"]
+    for name in ("trained", "trained + BM25"):
+        found, every = (
+            verdict.system(name),
+            {each.share: one.system(name) for each, one in zip(trained, alone, strict=True)},
+        )
+        assert found.share in of_shares and found.weight == every[found.share].weight
+        assert found.about.startswith(f"{found.share:g} of it")
+        assert found.mrr <= max(system.mrr for system in every.values()), (
+            "a half may choose what is worse for the other"
+        )
+    assert verdict.system("trained").share == 1.0 and verdict.system("trained").mrr == alone[2].system("trained").mrr
+    assert verdict.system("base").share is None and verdict.k1 == alone[0].k1
+    assert "trained: has 1 of the trained weights, which is best for these queries" in verdict.notes
+    assert verdict == Verdict.from_json(json.loads(json.dumps(verdict.to_json())))
+    ours = Verdict.from_json(
+        {**verdict.to_json(), "systems": [{k: v for k, v in vars(s).items() if k != "share"} for s in verdict.systems]}
+    )
+    assert {system.share for system in ours.systems} == {None}, "a file of an earlier version has none"
 
 
 @pytest.mark.guarantee("verdict-among-all")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clearspan.retrieval.bm25 import BM25, Scores, WordCounts
-from clearspan.retrieval.comparison import Chosen, SystemComparison, combined_vectors
+from clearspan.retrieval.comparison import Chosen, RankedSystem, SystemComparison, combined_vectors
 from clearspan.retrieval.hybrid import CombinedVectors
 from clearspan.retrieval.retrieval_set import RetrievalSet, is_of_dev_half
 from clearspan.retrieval.scoring import GRID, K1, B, Scoring
@@ -109,6 +109,64 @@ def test_a_system_of_questions_is_compared_by_the_weights_of_the_other_half() ->
         "trained", ABOUT, True, same(beside)
     )
     assert crossed.dev_mrr == pytest.approx(crossed.reciprocal.mean()) and crossed.dev_mrr < 1
+
+
+@pytest.mark.guarantee("chosen-apart")
+def test_a_share_is_chosen_for_each_half_by_the_other_half() -> None:
+    """Half of the trained weights find what the first half asks, all of them what the second half asks."""
+    right = np.eye(QUERIES, TEXTS, dtype=np.float32)
+    wrong = np.roll(right, 1, axis=1)
+    is_first = (np.arange(QUERIES) < 20)[:, None]
+    documents, rows = np.eye(TEXTS, dtype=np.float32), np.arange(QUERIES)
+    by_share = {0.5: np.where(is_first, right, wrong), 1.0: np.where(is_first, wrong, right), 0.25: wrong}
+
+    def chosen(rounds: list[tuple[np.ndarray, np.ndarray]], shares: list[float]) -> RankedSystem:
+        whole = comparison(rounds)
+        systems = {
+            share: whole.uncombined("trained", f"{share}", True, (by_share[share], documents)) for share in shares
+        }
+        return whole.best_share(systems)
+
+    crossed = [(rows[20:], rows[:20]), (rows[:20], rows[20:])]
+    found = chosen(crossed, [0.25, 0.5, 1.0])
+    assert found.reciprocal.max() < 1 and len(found.reciprocal) == QUERIES, "each half by the share of the other"
+    assert found.dev_mrr == pytest.approx(found.reciprocal.mean()), "not by what suits the half itself"
+    assert (found.share, found.about) == (0.5, "0.5"), "the first of those that are best for all"
+    assert chosen(crossed, [0.25]).share == 0.25
+    halves = chosen([(rows[20:], rows[:20])], [0.25, 0.5, 1.0])
+    assert halves.share == 1.0 and halves.dev_mrr == 1 and halves.reciprocal.max() < 1
+    uneven = chosen([(rows[:20], rows[35:]), (rows[20:], rows[:35])], [0.25, 0.5, 1.0])
+    assert (
+        len(uneven.reciprocal) == 40
+        and uneven.reciprocal[:5].max() < 1
+        and uneven.reciprocal[5:25].max() < 1 == uneven.reciprocal[25:].min()
+    )
+
+
+@pytest.mark.guarantee("chosen-apart")
+def test_a_share_is_chosen_with_its_own_weight() -> None:
+    """A share that is worse alone is better with BM25, which the dev queries show."""
+    right = np.eye(QUERIES, TEXTS, dtype=np.float32)
+    wrong, documents = np.roll(right, 1, axis=1), np.eye(TEXTS, dtype=np.float32)
+    whole, words = comparison(), of_words(np.where(np.arange(QUERIES)[:, None] % 2, right, wrong))
+    is_odd = (np.arange(QUERIES) % 4 == 1)[:, None]
+    by_share = {0.5: np.where(is_odd, wrong, right), 1.0: right * 0.9 + wrong * 0.1}
+    systems = {
+        share: whole.combined("trained", ABOUT, True, same(CombinedVectors.of((vectors, documents), words), 1))
+        for share, vectors in by_share.items()
+    }
+    assert systems[1.0].dev_mrrs[0] > systems[0.5].dev_mrrs[0] > 0
+    found = whole.best_share(systems)
+    assert (found.share, found.weight, found.dev_mrr) == (1.0, systems[1.0].weight, systems[1.0].dev_mrr)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_few_questions_leave_a_half_without_any(number: int) -> None:
+    part = comparison().collection.select(range(number))
+    whole = SystemComparison.of_questions(part)
+    vectors = (np.eye(number, TEXTS, dtype=np.float32), np.eye(TEXTS, dtype=np.float32))
+    found = whole.best_share({share: whole.uncombined("trained", ABOUT, True, vectors) for share in (0.5, 1.0)})
+    assert found.reciprocal.tolist() == [1.0] * number and found.share == 0.5
 
 
 def short_and_long(rounds: str) -> SystemComparison:
