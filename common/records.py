@@ -39,13 +39,15 @@ def read_lines(
 
     Raises:
         MissingDataError: the file does not exist.
-        DataError: a line is not UTF-8, or the file is compressed.
+        DataError: a line is not UTF-8, the file is compressed, or it is a folder.
         OSError: the file cannot be read.
     """
     try:
         file = path.open("rb")
     except (FileNotFoundError, NotADirectoryError):
         raise MissingDataError(f"no file {path}") from None
+    except IsADirectoryError:
+        raise DataError(f"{path}: is a folder: name a file in it") from None
     with file:
         first = file.read(HEAD_BYTES) + file.readline()  # a pipe cannot be read twice
         if packing := compressions.packing_of(first[:HEAD_BYTES], path.suffix.lower()):

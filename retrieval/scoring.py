@@ -53,6 +53,10 @@ class Scoring:
         if not 0 <= self.b <= 1:
             raise ValueError(f"`b` {self.b}: must be from 0 to 1")
 
+    def __str__(self) -> str:
+        stemmer = getattr(self.words, "stemmer", None)
+        return f"k1 {self.k1:g}, b {self.b:g}, {f'{stemmer.title()} stems' if stemmer else 'whole words'}"
+
     @property
     def key(self) -> dict[str, str | int | float]:
         """The versions and settings that determine the scores, by name. A stored BM25 index's name depends on them."""

@@ -121,7 +121,7 @@ class Search(CollectionCommand):
     def _results(
         self, collection: Collection, hits: list[list[Hit]], answers: Answers | None, weight: float
     ) -> "SearchResults":
-        made: dict[str, Any] = {"weight": weight}
+        made: dict[str, Any] = {"weight": weight, "bm25": str(collection.scoring) if weight < 1 else ""}
         if weight:
             prompts = collection.prompts
             made |= {"compute": collection.compute, "prompt": collection.query_prompt(self.prompt_name)}
@@ -140,6 +140,7 @@ class SearchResults(Result):
         hits: for each query, its hits, best first.
         answers: the ranks of the relevant documents; None if no query names its relevant document.
         weight: the weight of the model's score when combined with BM25, from 0 (BM25 alone) to 1 (the model alone).
+        bm25: BM25's k1, b and stemmer in words; "" if the model alone ranks.
         compute: device and precision with which queries were embedded; None if they were not embedded.
         prompt: the prompt that was put before each query; "" for none.
         vectors_prompt: the prompt that was put before each text when the vectors were made; "" for none.
@@ -151,6 +152,7 @@ class SearchResults(Result):
     hits: list[list[Hit]]
     answers: Answers | None = None
     weight: float = 1.0
+    bm25: str = ""
     compute: Compute | None = None
     prompt: str = ""
     vectors_prompt: str = ""
@@ -182,8 +184,8 @@ class SearchResults(Result):
         if self.compute:
             lines.append(f"queries {self.compute}")
         if self.weight < 1:
-            both = f"the model's, weight {self.weight:g}, and BM25's, in deviations from their means"
-            lines.append(f"scores: {both if self.weight else 'BM25 alone'}")
+            both = f"the model's, weight {self.weight:g}, and BM25's ({self.bm25}), in deviations from their means"
+            lines.append(f"scores: {both if self.weight else f'BM25 alone ({self.bm25})'}")
         if self.prompt or self.vectors_prompt or self.unused:
             lines.append(
                 f"{quoted_prompt(self.prompt)} before each query, {quoted_prompt(self.vectors_prompt)} before each text"

@@ -26,7 +26,7 @@ from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.checksummed_folder import FolderChangedError, check_folder, set_aside
 from clearspan.common.encoder.fingerprint import OTHERS, digest, model_sha256
 from clearspan.common.hub import is_reference, model_folder
-from clearspan.common.model_folder import EncoderError, read_json
+from clearspan.common.model_folder import INFERENCE, EncoderError, read_json
 from clearspan.common.records import MissingDataError
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
@@ -148,7 +148,7 @@ def check_adapted(run: Path) -> None:
     model = yaml.safe_load((run / RECIPE).read_text())["model"]
     if model.get("train") != LORA:
         return
-    base = read_json(run / "encoder" / "inference.json")["base"]
+    base = read_json(run / "encoder" / INFERENCE)["base"]
     path = Path(model_folder(model["path"]) if is_reference(model["path"]) else base)
     if not path.is_dir() or model_sha256(path) != _read_state(run)["inputs"].get("model.path"):
         raise EncoderError(

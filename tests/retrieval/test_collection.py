@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,18 @@ def test_each_path_of_the_settings_is_changed_and_nothing_else() -> None:
     settings = SearchSettings("vectors", "model", 0.5, "german", "query", "isbn")
     assert settings.with_paths(str.upper) == SearchSettings("VECTORS", "MODEL", 0.5, "german", "query", "isbn")
     assert SearchSettings("vectors").with_paths(str.upper) == SearchSettings("VECTORS")
+
+
+def test_the_last_line_says_what_bm25_compares(
+    made: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Several collections have the settings of the first one."""
+    first = SearchSettings(str(made), str(encoder), 0.5, "english", k1=0.6, b=0.9)
+    write_collection(tmp_path, first)
+    shutil.copytree(made, tmp_path / "others")
+    for more, said in (
+        (["--also", str(tmp_path / "others")], "BM25's (k1 0.6, b 0.9, English stems), in deviations from their means"),
+        (["--k1", "1.5", "--stemmer", "none", "--hybrid", "0"], "scores: BM25 alone (k1 1.5, b 0.9, whole words)"),
+    ):
+        assert command(["search", str(tmp_path), "--query", TEXTS[0], "--quiet", *more]) == 0
+        assert said in " ".join(capsys.readouterr().out.split())

@@ -299,6 +299,7 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
         (["--query", "a\udcff"], 2, "a query must be valid UTF-8"),
         (["--query", "owl", "--model", ""], 2, "--model: an empty text names no file or folder"),
         (["--queries", "nowhere.txt"], 2, "--queries: no file nowhere.txt"),
+        (["--queries", "/"], 2, "--queries: /: is a folder: name a file in it"),
         (
             ["--query", "owl", "--prompt-name", "title"],
             2,
