@@ -4,6 +4,7 @@
 # make test-all   every test, as CI
 # make mutants [NAME ...]   the mechanisms of guarantees, changed in many careless ways: their tests must fail
 # make exports    exported models in earlier sentence-transformers and in model2vec, installed beside from PyPI
+# make hosts   tests across hosts, which are network namespaces: as root; installs Debian packages that they need
 # make lint    ruff and mypy
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,7 +13,7 @@ export HF_HUB_OFFLINE ?= 1
 # The sizes are those with torch's build for CPUs.
 CUDA := (several GB more if pip takes torch's build for CUDA, as it does on Linux by default)
 
-.PHONY: demo check test test-all mutants exports lint clean
+.PHONY: demo check test test-all mutants exports hosts lint clean
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +55,9 @@ mutants: $(VENV)/.dev
 
 exports: $(VENV)/.dev
 	CI=true $(PYTEST) tests/train/test_portable.py
+
+hosts: $(VENV)/.dev
+	env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m tests.hosts
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/pip check

@@ -51,11 +51,18 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests marked `cuda` on a machine without CUDA, and tests marked `published` without these data."""
+    """Skip tests marked `cuda` without CUDA, `published` without these data, and `hosts` unless `-m hosts` is given."""
     if item.get_closest_marker("cuda") is not None and not cuda():
         pytest.skip("no CUDA device here: `python -m benchmarks.cuda` runs this test where there is one")
     for mark in item.iter_markers("published"):
         if (why := unpublished(DATA, *mark.args)) and not IN_CI:
+            pytest.skip(why)
+    for mark in item.iter_markers("hosts"):
+        if "hosts" not in item.config.option.markexpr:
+            pytest.skip("tests across hosts: `make hosts` runs them")
+        from tests.hosts.network import refusal  # not by every test
+
+        if why := refusal(*mark.args):
             pytest.skip(why)
 
 
