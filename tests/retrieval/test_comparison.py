@@ -133,6 +133,13 @@ def test_a_share_is_chosen_for_each_half_by_the_other_half() -> None:
     assert found.dev_mrr == pytest.approx(found.reciprocal.mean()), "not by what suits the half itself"
     assert (found.share, found.about) == (0.5, "0.5"), "the first of those that are best for all"
     assert chosen(crossed, [0.25]).share == 0.25
+    whole, words = comparison(crossed), of_words(wrong)
+    both = {
+        share: whole.combined("trained", ABOUT, True, same(CombinedVectors.of((by_share[share], documents), words)))
+        for share in (0.5, 1.0)
+    }
+    assert both[0.5].dev_mrrs[0] < 1 == both[0.5].dev_mrrs[1] and both[1.0].dev_mrrs[0] == 1 > both[1.0].dev_mrrs[1]
+    assert whole.best_share(both).reciprocal.max() < 1, "with BM25, too"
     halves = chosen([(rows[20:], rows[:20])], [0.25, 0.5, 1.0])
     assert halves.share == 1.0 and halves.dev_mrr == 1 and halves.reciprocal.max() < 1
     uneven = chosen([(rows[:20], rows[35:]), (rows[20:], rows[:35])], [0.25, 0.5, 1.0])
@@ -156,6 +163,8 @@ def test_a_share_is_chosen_with_its_own_weight() -> None:
         for share, vectors in by_share.items()
     }
     assert systems[1.0].dev_mrrs[0] > systems[0.5].dev_mrrs[0] > 0
+    assert all(system.dev_mrrs == (system.dev_mrr,) for system in systems.values()), "each with its best weight"
+    assert systems[0.5].weight not in (0, 1)
     found = whole.best_share(systems)
     assert (found.share, found.weight, found.dev_mrr) == (1.0, systems[1.0].weight, systems[1.0].dev_mrr)
 
