@@ -29,6 +29,7 @@ from clearspan.common.plain_json import Option
 from clearspan.common.spawned import CommandError, call
 from clearspan.common.terminal import UsageError
 from clearspan.eval.data.questions import read_questions
+from clearspan.eval.tasks.queries import FEW
 from clearspan.pipelines.__main__ import COMMANDS
 from clearspan.pipelines.vocabulary_command import Vocabulary
 from clearspan.shards import held_out
@@ -293,6 +294,8 @@ def judge(options: Adapt) -> Stage:
     )
     about += what
     about += f"{' and of your questions' if questions else ''} among all texts"
+    if "shares" in line:
+        about += f"; {FEW} questions or more choose the share of the training, for which several models embed them all"
     if options.makes_static and line["precision"]:
         given = reference(options.encoder or "")
         about += f" ({given} itself embeds them all, which may take longest: `skip_given` leaves it out)"
