@@ -8,6 +8,7 @@ from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.folder import load_folder
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.errors import PipelineError, check_extra
+from clearspan.common.hub import reference
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.model_forms import check_folder
 from clearspan.common.terminal import one_line
@@ -37,7 +38,8 @@ def load_model(folder: str, sha256: str, pooling: str | None, device: str, preci
     try:
         if model_hash(folder) != sha256:
             raise PipelineError(
-                f"`model` {folder}: not the model that made these vectors: its files are different or have changed"
+                f"`model` {reference(folder)}: not the model that made these vectors: its files are different or have "
+                "changed"
             )
         if device != "cpu" or not static.is_static_folder(Path(folder)):
             check_extra("embed", "torch", "sentence_transformers", feature="embedding")
