@@ -104,8 +104,10 @@ def _mix(start: Path, trained: Path, share: float, folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    with files.temporary_folder(folder.parent) as saved:
-        before = dict(_tensors(resaved(start, Path(saved))))
+    before, names = dict(_tensors(start)), {key for key, _ in _tensors(folder)}
+    if not names <= before.keys():  # the files of an older model may name them otherwise
+        with files.temporary_folder(folder.parent) as saved:
+            before = dict(_tensors(resaved(start, Path(saved))))
     for number, path in _weight_files(folder):
         mixed = {}
         tensors, metadata = _read(path)
