@@ -74,7 +74,7 @@ def train_on_ranks(
     code: int = 0,
 ) -> subprocess.CompletedProcess:
     """What the launcher starts, without it: so many ranks that meet at a port."""
-    command = [script, "--recipe", "demo", *arguments, "--quiet"]
+    command = [script, "--recipe", recipe, *arguments, "--quiet"]
     meeting = {**environment(at), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     places = [{**meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
     return checked(run_commands(command, places), code)

@@ -19,7 +19,7 @@ from clearspan.train.export import main as export
 from clearspan.train.model.encoder import TrainableEncoder
 from tests.conftest import ROOT
 from tests.train.families import CONFIGS, TEXTS, overrides, random_model
-from tests.train.ranks import train_alone
+from tests.train.ranks import train_alone, train_on_ranks
 from tests.train.runs import last_weights, metrics, same_weights, without_its_last_checkpoint
 from tests.train.test_encoder import sequences
 from tests.train.test_learner import learner_and_batch
@@ -168,10 +168,11 @@ def test_a_run_resumes_bit_for_bit_from_what_trains_alone_and_its_adapter_loads_
 
 @pytest.mark.exhaustive
 @pytest.mark.guarantee("encoders-of-any-class")
-@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize(("ranks", "stage"), [(1, 1), (1, 2), (2, 0), (2, 1)])
 @pytest.mark.parametrize("name", ["qwen3"])
-def test_zero_trains_the_adapter_as_one_rank_does(
+def test_zero_and_two_ranks_train_the_adapter_as_one_rank_does(
     name: str,
+    ranks: int,
     stage: int,
     family_folder: Path,
     family_pairs: Path,
@@ -179,8 +180,12 @@ def test_zero_trains_the_adapter_as_one_rank_does(
 ) -> None:
     words = [*overrides(family_folder, family_pairs, *LORA[:3]), "training.save_steps=2"]
     train_alone(*words, f"output={tmp_path / 'one'}", recipe="pairs")
-    train_alone(*words, f"output={tmp_path / 'zero'}", f"training.zero_stage={stage}", recipe="pairs")
-    one, zero = last_weights(tmp_path / "one"), last_weights(tmp_path / "zero")
-    assert one.keys() == zero.keys()
+    words += [f"output={tmp_path / 'other'}", f"training.zero_stage={stage}"]
+    if ranks == 1:
+        train_alone(*words, recipe="pairs")
+    else:
+        train_on_ranks(ranks, *words, recipe="pairs", port=26610 + 10 * stage + os.getpid() % 300)
+    one, other = last_weights(tmp_path / "one"), last_weights(tmp_path / "other")
+    assert one.keys() == other.keys()
     for key, weight in one.items():
-        torch.testing.assert_close(zero[key], weight, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(other[key], weight, atol=1e-5, rtol=1e-4)
