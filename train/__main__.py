@@ -19,7 +19,7 @@ from typing import ClassVar
 from clearspan.cli.command import Command, Errors, Printed, Result
 from clearspan.cli.words import words_of
 from clearspan.common import files
-from clearspan.train import run
+from clearspan.train import hostfile, run
 from clearspan.train.engine.signals import PREFIX, Launcher
 from clearspan.train.request import EXPECTED, LauncherOptions, TrainOptions
 
@@ -50,6 +50,7 @@ class Train(TrainOptions, Command):
         """
         if self.list:
             return run.catalog()
+        hostfile.prepare(self.launcher)
         models = check(self)
         command = dataclasses.replace(self, overrides=(*self.overrides, *models)).command()
         return Printed(code=launch(command, verbose=self.launcher.log_level is not None))

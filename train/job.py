@@ -6,9 +6,11 @@ Importing this module imports torch and DeepSpeed, which takes seconds.
 """
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,13 +28,15 @@ from clearspan.shards.manifest import ManifestError
 from clearspan.train import run_folder
 from clearspan.train.card import dataset_facts
 from clearspan.train.config.options import Recipe, RecipeError
+from clearspan.train.config.resume_policy import dotted
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import StreamError
+from clearspan.train.engine import machines
 from clearspan.train.engine.checkpoint import CheckpointError
 from clearspan.train.engine.loop import Trainer, total_steps
 from clearspan.train.engine.precision import check_ranks, resolve_precision
-from clearspan.train.engine.ranks import ReportedElsewhereError, agreed, join_ranks
-from clearspan.train.engine.signals import PREFIX, leave_to_rank_0
+from clearspan.train.engine.ranks import ReportedElsewhereError, agreed, gathered, join_ranks, one_machine
+from clearspan.train.engine.signals import PREFIX, leave_to_rank_0, reports
 from clearspan.train.export import SKELETON, check_replaceable, export, save_skeleton
 from clearspan.train.recipe import load_recipe, to_yaml
 from clearspan.train.selection.dev_score import evaluator
@@ -78,6 +82,20 @@ def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool
         if not resume and not dry_run:  # a resumed run saves its recipe once its checkpoint is known to fit
             run_folder.save(recipe)
         yield resume
+
+
+def check_same_inputs(recipe: Recipe) -> None:
+    """Raise RecipeError, on every rank, if the machines train by other recipes or read other inputs.
+
+    Paths may differ where their content is the same. Of each machine, the first rank alone hashes its inputs.
+    """
+    facts: dict[str, Any] = {}
+    if reports():
+        read = run_folder.inputs(recipe)
+        keys = dotted(dataclasses.asdict(recipe)).items()
+        facts = {name: str(value) for name, value in keys if name not in read}
+        facts |= {f"what {name} holds": value for name, value in read.items()}
+    machines.check_same(facts, gathered, "give all machines the same recipe, model and shards")
 
 
 def notes(
@@ -130,7 +148,12 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
     Raises:
         RecipeError: the recipe cannot work with its data, model or device.
     """
+    if "RANK" in os.environ and not one_machine() and not dry_run:
+        join_ranks()  # before the work that may fail on one of them, so that the others are told
+        machines.check_same(machines.versions(), gathered, "install the same version on all machines")
     recipe = load_recipe(name_or_file, overrides)
+    if machines.several():
+        check_same_inputs(recipe)
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     precision = resolve_precision(recipe, resume)
@@ -215,9 +238,9 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
     try:
         is_finished = train(name_or_file, overrides, resume, dry_run, quiet)
     except ReportedElsewhereError as error:
-        return failed("", 2 if issubclass(error.kind, RecipeError) else 1)
+        return failed(machines.explain() if reports() else "", 2 if issubclass(error.kind, RecipeError) else 1)
     except (*same_everywhere, ShardError, CheckpointError, EncoderError, PluginError, OSError) as error:
-        printed = os.environ.get("RANK", "0") != "0" and isinstance(error, same_everywhere)  # rank 0 prints it
+        printed = not reports() and isinstance(error, same_everywhere)  # the machine's first rank prints it
         code = 2 if isinstance(error, RecipeError) else 1
         return failed("" if printed else terminal.one_line(error), code, types_of(error))
     except dist.DistNetworkError as error:
@@ -235,8 +258,10 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
         # The connection between ranks broke: gloo has no error type for it, but names its source files.
         if not isinstance(error, dist.DistBackendError) and "/gloo/transport/" not in str(error):
             raise
-        return failed("another rank ended while this one waited for it; that rank's message gives the reason")
+        ended = "another rank ended while this one waited for it; that rank's message gives the reason"
+        return failed(machines.explain() or ended)
     finally:
+        machines.end()
         if dist.is_initialized():
             dist.destroy_process_group()
     if is_finished:
@@ -248,7 +273,8 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
 def failed(problem: str, code: int = 1, types: tuple[str, ...] = ()) -> int:
     """Report the problem that ended the run; return the exit code `code`.
 
-    A rank other than 0 first waits, so that rank 0 can report the problem before the launcher ends all ranks.
+    Ranks of other machines are told. A rank that is not the first of its machine waits, so that the first one can
+    report the problem before the launcher ends all ranks.
 
     Args:
         problem: one line for the user; "" if another rank reports the problem.
@@ -256,6 +282,7 @@ def failed(problem: str, code: int = 1, types: tuple[str, ...] = ()) -> int:
         types: the names of the error's class and of its base classes, by which the command that started this
             process chooses the type of the exception that it raises; () if there is no error to name.
     """
+    machines.tell(problem, code)
     leave_to_rank_0()
     if problem:
         report(Failure(PREFIX, problem, code, types=types))

@@ -21,6 +21,7 @@ from torch.distributed.rendezvous import register_rendezvous_handler
 from clearspan.common import terminal
 from clearspan.common.terminal import UsageError
 from clearspan.train.collectives import ranks_here, world
+from clearspan.train.engine import machines
 
 Result = TypeVar("Result")
 LOOPBACK = "127.0.0.1"
@@ -123,10 +124,12 @@ def join_ranks() -> None:
     """Join the process group of all ranks that the launcher started. If there is no launcher, form a group of one rank.
 
     A second call does nothing. If all ranks run on one machine, only processes of that machine can connect to the
-    group. If they run on several machines, rank 0 prints the port that it listens on.
+    group. If they run on several machines, they use the network of MASTER_ADDR only (`train.engine.machines`), and
+    rank 0 prints the port that it listens on.
 
     Raises:
         DistNetworkError: the ranks cannot reach each other, or the port is taken.
+        MachineError: the ranks of several machines cannot reach each other, or one of them has not come.
     """
     if dist.is_initialized():
         return
@@ -144,10 +147,13 @@ def join_ranks() -> None:
         register_rendezvous_handler("loopback", _meet)  # type: ignore[no-untyped-call, unused-ignore]
         deepspeed.init_distributed(verbose=False, init_method="loopback://", rank=rank, world_size=ranks)
     else:
+        register_rendezvous_handler("machines", machines.meet)  # type: ignore[no-untyped-call, unused-ignore]
         if rank == 0:
-            port = f"listening on port {os.environ['MASTER_PORT']} of all interfaces for the other machines"
+            port = (
+                f"listening on port {os.environ['MASTER_PORT']} of {os.environ['MASTER_ADDR']} for the other machines"
+            )
             terminal.notice(f"{port}, without encryption or passwords: use a trusted network only")
-        deepspeed.init_distributed(verbose=False)
+        deepspeed.init_distributed(verbose=False, init_method="machines://", rank=rank, world_size=ranks)
 
 
 def _meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCPStore, int, int]]:

@@ -112,13 +112,19 @@ class Launcher(subprocess.Popen[bytes]):
         report(Failure(PREFIX, f"the ranks took more than {SAVING_S} s to save, and were killed"), in_handler=True)
 
 
-def leave_to_rank_0() -> None:
-    """Wait for 20 seconds (`REPORTING_S`) in a rank that failed, so that rank 0 can report the error first.
+def reports() -> bool:
+    """Return whether this rank reports errors: the first one of its machine, since each machine may have a terminal."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
 
-    The launcher ends all ranks as soon as the process of one has failed. Without the wait, it could end rank 0 before
-    rank 0 prints the error. Rank 0 does not wait, nor does any rank that deepspeed's launcher did not start.
+
+def leave_to_rank_0() -> None:
+    """Wait for 20 seconds (`REPORTING_S`) in a rank that failed, so that its machine's first rank can report the error.
+
+    The launcher ends all ranks of its machine as soon as the process of one has failed. Without the wait, it could end
+    the first rank before that one prints the error. The first rank does not wait, nor does any rank that deepspeed's
+    launcher did not start.
     """
-    if os.environ.get("RANK", "0") != "0" and "LOCAL_SIZE" in os.environ:
+    if not reports() and "LOCAL_SIZE" in os.environ:
         time.sleep(REPORTING_S)
 
 

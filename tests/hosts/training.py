@@ -1,0 +1,63 @@
+"""Train on hosts: ranks by hand, or as deepspeed's launcher starts them."""
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.hosts.network import Host
+from tests.processes import run_commands
+from tests.train.ranks import checked
+
+PORT = "29500"
+
+
+def launcher_variables(hosts: Sequence[Host], rank: int) -> dict[str, str]:
+    """Return what deepspeed's launcher tells a rank, with one rank on each host."""
+    meeting = {"MASTER_ADDR": hosts[0].address, "MASTER_PORT": PORT, "LOCAL_RANK": "0", "LOCAL_SIZE": "1"}
+    cross = {"CROSS_RANK": str(rank), "CROSS_SIZE": str(len(hosts))}
+    return {**meeting, **cross, "WORLD_SIZE": str(len(hosts)), "RANK": str(rank)}
+
+
+class Training:
+    """A training that runs, with one rank on each host (`tests.hosts.rank`).
+
+    Args:
+        hosts: the hosts, in the order of their ranks.
+        words: the words of the command line; a list of them for a host of its own.
+        variables: further environment variables of all ranks.
+    """
+
+    def __init__(self, hosts: Sequence[Host], *words: str | list[list[str]], **variables: str) -> None:
+        def run(rank: int) -> subprocess.CompletedProcess:
+            given = [[word] if isinstance(word, str) else word[rank] for word in words]
+            command = ["tests/hosts/rank.py", "--recipe", "demo", *itertools.chain(*given), "--quiet"]
+            place = {**launcher_variables(hosts, rank), "NAMESPACE": hosts[rank].namespace}
+            return run_commands(command, [hosts[rank].environment(**{**place, **variables})])
+
+        self._threads = ThreadPoolExecutor(len(hosts))
+        self._ranks = [self._threads.submit(run, rank) for rank in range(len(hosts))]
+
+    def wait(self) -> list[subprocess.CompletedProcess]:
+        """Return how each rank ended."""
+        with self._threads:
+            return [rank.result() for rank in self._ranks]
+
+
+def train_on_hosts(hosts: Sequence[Host], *words: str, code: int = 0) -> None:
+    """Train with one rank on each host, which all end with this exit code."""
+    for done in Training(hosts, *words).wait():
+        checked(done, code)
+
+
+def hostfile(hosts: Sequence[Host], folder: Path) -> Path:
+    """Write a hostfile with one slot on each host."""
+    (path := folder / "hostfile").write_text("".join(f"{host.name} slots=1\n" for host in hosts))
+    return path
+
+
+def clearspan_train(*words: str | Path) -> list[str]:
+    """Return the command line of `clearspan train`."""
+    return [sys.executable, "-m", "clearspan", "train", "--recipe", "demo", *map(str, words), "--quiet"]
