@@ -1,0 +1,88 @@
+"""The commands of docs/training.md, as a user types them on hosts with ssh and pdsh."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.network import Host, network
+from tests.hosts.training import PORT, clearspan_train, hostfile
+from tests.train import runs
+from tests.train.ranks import train_on_ranks
+
+pytestmark = pytest.mark.hosts("ssh", "sshd", "pdsh")
+
+LOCAL_PORT = 24700 + os.getpid() % 300
+FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "learning_rate", "tokens")
+CPU = {"DS_ACCELERATOR": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[list[Host]]:
+    with network(2, ssh=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def few(tiny: list[str]) -> list[str]:
+    return [*tiny, "training.max_steps=3"]
+
+
+@pytest.fixture(scope="module")
+def on_one(few: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of two ranks on one host."""
+    run = tmp_path_factory.mktemp("one") / "run"
+    train_on_ranks(2, *few, f"output={run}", port=LOCAL_PORT)
+    return run
+
+
+def opened(hosts: list[Host], *commands: subprocess.Popen) -> tuple[list[set[str]], list[str]]:
+    """Return (the addresses that each host listens on until the commands end, what each command printed)."""
+    found: list[set[str]] = [set() for _ in hosts]
+    while any(command.poll() is None for command in commands):
+        for host, addresses in zip(hosts, found, strict=True):
+            addresses |= {*host.listening()} - {f"{host.address}:22"}
+        time.sleep(0.2)
+    printed = [command.communicate()[0] for command in commands]
+    assert not any(command.returncode for command in commands), printed
+    return found, printed
+
+
+def check(run: Path, on_one: Path, hosts: list[Host], found: list[set[str]]) -> None:
+    """Check that a run is the same as on one host, and that hosts listened in the hostfile's network alone."""
+    assert runs.metrics(run, FIGURES) == runs.metrics(on_one, FIGURES)
+    assert runs.same_weights(run, on_one)
+    for host, addresses in zip(hosts, found, strict=True):
+        assert addresses and all(address.startswith(f"{host.address}:") for address in addresses), addresses
+    assert f"{hosts[0].address}:{PORT}" in found[0]
+
+
+@pytest.mark.guarantee("ranks-as-one")
+def test_one_command_trains_on_the_hosts_of_a_hostfile_as_on_one(
+    hosts: list[Host], few: list[str], on_one: Path, tmp_path: Path
+) -> None:
+    words = ["--hostfile", hostfile(hosts, tmp_path), "--master_addr", "node1", *few, f"output={tmp_path / 'run'}"]
+    found, (printed,) = opened(hosts, hosts[0].popen(clearspan_train(*words)))
+    assert f"listening on port {PORT} of node1 for the other machines, without encryption or passwords" in printed
+    check(tmp_path / "run", on_one, hosts, found)
+
+
+@pytest.mark.guarantee("ranks-as-one")
+def test_deepspeeds_own_command_does_so_too(hosts: list[Host], few: list[str], on_one: Path, tmp_path: Path) -> None:
+    command = ["deepspeed", "--hostfile", hostfile(hosts, tmp_path), "--master_addr", "node1", "train/run.py"]
+    more = ["--recipe", "demo", *few, f"output={tmp_path / 'run'}", "--quiet"]
+    found, _ = opened(hosts, hosts[0].popen([*command, *more], CPU))
+    check(tmp_path / "run", on_one, hosts, found)
+
+
+@pytest.mark.guarantee("ranks-as-one")
+def test_a_command_on_each_host_needs_no_ssh(hosts: list[Host], few: list[str], on_one: Path, tmp_path: Path) -> None:
+    words = ["--hostfile", hostfile(hosts, tmp_path), "--no_ssh", "--master_addr", "node1"]
+    more = [*few, f"output={tmp_path / 'run'}"]
+    commands = [host.popen(clearspan_train(*words, "--node_rank", str(k), *more)) for k, host in enumerate(hosts)]
+    found, _ = opened(hosts, *commands)
+    check(tmp_path / "run", on_one, hosts, found)
