@@ -19,11 +19,12 @@ from typing import Annotated, ClassVar
 sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
 
 from clearspan.cli.command import Command, Errors, Printed, Result  # noqa: E402
+from clearspan.cli.flags import flag_of, register  # noqa: E402
 from clearspan.common.allocator import keep_few_kernels  # noqa: E402
 from clearspan.common.answers import continue_with  # noqa: E402
-from clearspan.common.options import Flag  # noqa: E402
+from clearspan.common.options import Flag, fields_of  # noqa: E402
 from clearspan.train.engine.signals import PREFIX  # noqa: E402
-from clearspan.train.request import TrainOptions  # noqa: E402
+from clearspan.train.request import LauncherOptions, TrainOptions  # noqa: E402
 
 EXAMPLE = """
 clearspan train --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
@@ -55,6 +56,7 @@ class RankCommand(TrainOptions, Command):
             return catalog()
         from clearspan.train.engine.ranks import check_environment, name_accelerator
 
+        register(map(flag_of, fields_of(LauncherOptions)))  # of which messages speak
         check_environment()
         name_accelerator()
         keep_few_kernels()

@@ -138,6 +138,10 @@ class Host:
         for port in self._ports:
             _ip("-n", self._switch, "link", "set", port, "up")
 
+    def close_ports(self, ports: str) -> None:
+        """Reject what this host sends to TCP ports of other hosts, such as 29500 or 1-29499, as a firewall does."""
+        _ip("-n", self.namespace, "rule", "add", "ipproto", "tcp", "dport", ports, "unreachable")
+
     def pids(self) -> list[int]:
         """Return the ids of all processes on this host."""
         return _pids(self.namespace)
@@ -152,8 +156,12 @@ class Host:
         return {line.split()[3]: line.partition('(("')[2].partition('"')[0] for line in lines}
 
     def start_sshd(self) -> None:
-        """Start an sshd on the host's address, for the present user's key of this network."""
-        self.popen([shutil.which("sshd") or "/usr/sbin/sshd", "-D"], stdout=subprocess.DEVNULL)
+        """Start an sshd on the host's address, for the present user's key of this network.
+
+        Its sessions see no processes but their own: deepspeed's launcher ends ranks by `pkill`.
+        """
+        alone = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        self.popen([*alone, shutil.which("sshd") or "/usr/sbin/sshd", "-D"], stdout=subprocess.DEVNULL)
         wait(lambda: f"{self.address}:22" in self.listening(), f"sshd on {self.name}")
 
 

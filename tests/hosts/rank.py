@@ -1,14 +1,15 @@
 """Train as one rank on the host whose network namespace NAMESPACE names: `train/run.py`, with sockets of that host.
 
+SCRIPT names another script to run in its place.
 The environment variables JOIN_S, SILENCE_S and BEAT_S replace the times of `train.engine.machines`.
 `tests.processes.run_commands` forks this from a process that has imported torch already, as `ip netns exec` could not.
 """
 
 import ctypes
 import os
+import runpy
 import socket
 
-from clearspan.train import run
 from clearspan.train.engine import machines
 
 CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000
@@ -31,5 +32,4 @@ if __name__ == "__main__":
         if name in os.environ:
             setattr(machines, name, float(os.environ[name]))
     enter(os.environ["NAMESPACE"])
-    exit_code = run.main()
-    os._exit(exit_code)
+    runpy.run_path(os.environ.get("SCRIPT", "train/run.py"), run_name="__main__")

@@ -1,6 +1,7 @@
 """Two ranks on two hosts train as two ranks on one, to the bit."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from tests.hosts.network import Host, network
 from tests.hosts.training import train_on_hosts
 from tests.train import runs
 from tests.train.ranks import train_on_ranks
+
+TERMINATED = "tests/train/terminated_at.py"
 
 pytestmark = pytest.mark.hosts
 
@@ -43,3 +46,29 @@ def test_two_hosts_give_the_losses_and_weights_of_one(
     one, two = (runs.metrics(tmp_path / name, names) for name in ("one", "two"))
     assert one == two and len(one) == 3
     assert runs.same_weights(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.guarantee("bit-equal-resume")
+def test_a_run_goes_from_two_hosts_to_one_and_back_bit_for_bit(
+    hosts: list[Host], tiny: list[str], tmp_path: Path
+) -> None:
+    """SIGTERM reaches one rank only, at steps 1 and 3; both ranks stop one step later."""
+    train_on_ranks(2, *tiny, f"output={tmp_path / 'whole'}", port=LOCAL_PORT + 20)
+    words = [*tiny, f"output={tmp_path / 'run'}"]
+    train_on_hosts(hosts, *words, SCRIPT=TERMINATED, TERMINATED_AT="1", code=130)
+    assert len(runs.metrics(tmp_path / "run", [])) == 2
+    train_on_ranks(2, *words, "--resume", script=TERMINATED, at=3, port=LOCAL_PORT + 21, code=130)
+    assert len(runs.metrics(tmp_path / "run", [])) == 4
+    train_on_hosts(hosts, *words, "--resume")
+    whole, run = (runs.metrics(tmp_path / name, FIGURES) for name in ("whole", "run"))
+    assert whole == run and len(whole) == 6
+    assert runs.same_weights(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_host_may_have_its_inputs_at_other_paths(
+    hosts: list[Host], tiny: list[str], dataset_folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(dataset_folder, tmp_path / "copy")
+    paths = [[f"data.text.path={path}"] for path in (dataset_folder, tmp_path / "copy")]
+    train_on_hosts(hosts, *tiny, "training.max_steps=1", paths, f"output={tmp_path / 'run'}")
+    assert (tmp_path / "run" / "model").is_dir()

@@ -46,9 +46,9 @@ class Training:
             return [rank.result() for rank in self._ranks]
 
 
-def train_on_hosts(hosts: Sequence[Host], *words: str, code: int = 0) -> None:
+def train_on_hosts(hosts: Sequence[Host], *words: str | list[list[str]], code: int = 0, **variables: str) -> None:
     """Train with one rank on each host, which all end with this exit code."""
-    for done in Training(hosts, *words).wait():
+    for done in Training(hosts, *words, **variables).wait():
         checked(done, code)
 
 

@@ -20,7 +20,6 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import psutil
-import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined, unused-ignore]  # no stubs export it
 
 from clearspan.common.answers import Failure, continue_with, report
@@ -112,19 +111,43 @@ def meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCPS
         try:
             number = socket.create_server((address, port), backlog=1024).detach()
         except OSError as error:
-            reason = f"{place} cannot listen on port {port} ({error.strerror})"
+            reason = f"{place} cannot listen on port {port} ({os.strerror(error.errno or 0)})"
             raise MachineError(f"{reason}: choose another with `master_port`, on all machines") from None
-    patience = timedelta(seconds=JOIN_S)
-    try:
-        store = TCPStore(address, port, ranks, rank == 0, patience, wait_for_workers=False, master_listen_fd=number)
-    except RuntimeError:
-        reason = f"{place} could not reach rank 0 on port {port} of {address} within {JOIN_S} s"
-        raise MachineError(f"{reason}: start all machines, and open their ports for each other") from None
+    store = _connected(address, port, ranks, number)
+    if store is None:
+        reason = f"{place} could not reach rank 0 on port {port} of {address} within {JOIN_S:g} s"
+        raise MachineError(f"{reason}: start all machines, and open their ports for each other")
     places = _roll_call(store, place, ranks)
     _probe(store, place, places)
-    _watch.begin(TCPStore(address, port, ranks, False, patience, wait_for_workers=False), place, places)
+    if connection := _connected(address, port, ranks):
+        _watch.begin(connection, place, places)
     store.set_timeout(timeout)
     yield store, rank, ranks
+
+
+def _connected(address: str, port: int, ranks: int, listener: int | None = None) -> TCPStore | None:
+    """Return a connection to rank 0's store; None if there is none within JOIN_S seconds.
+
+    torch would wait longer, and without end for a program of others that listens on the port and does not answer.
+
+    Args:
+        address, port: the address of the store.
+        ranks: the number of ranks.
+        listener: number of the socket on which this process shall serve the store; None if it is no server.
+    """
+    made: list[TCPStore] = []
+
+    def connect() -> None:
+        patience, served = timedelta(seconds=JOIN_S), listener is not None
+        with contextlib.suppress(RuntimeError):
+            made.append(
+                TCPStore(address, port, ranks, served, patience, wait_for_workers=False, master_listen_fd=listener)
+            )
+
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(JOIN_S)
+    return made[0] if made else None
 
 
 def _roll_call(store: TCPStore, place: Place, ranks: int) -> list[Place]:
@@ -138,9 +161,9 @@ def _roll_call(store: TCPStore, place: Place, ranks: int) -> list[Place]:
     missing = _wait(store, [f"place/{rank}" for rank in range(ranks)], JOIN_S)
     if missing:
         numbers = ", ".join(key.partition("/")[2] for key in missing)
-        came = f"of {ranks} ranks, those of number {numbers} have not come to {place} within {JOIN_S} s"
+        came = f"of {ranks} ranks, those of number {numbers} have not come to {place} within {JOIN_S:g} s"
         if place.rank:
-            came = f"of {ranks} ranks, those of number {numbers} have not come within {JOIN_S} s"
+            came = f"of {ranks} ranks, those of number {numbers} have not come within {JOIN_S:g} s"
         raise MachineError(f"{came}: start all machines, and open port {os.environ['MASTER_PORT']} of rank 0 for them")
     return [Place(*json.loads(store.get(f"place/{rank}"))) for rank in range(ranks)]
 
@@ -354,4 +377,4 @@ def several() -> bool:
     return bool(_watch._places)
 
 
-__all__ = ["MachineError", "check_same", "dist", "end", "explain", "meet", "several", "tell", "versions"]
+__all__ = ["MachineError", "check_same", "end", "explain", "meet", "several", "tell", "versions"]
