@@ -8,6 +8,7 @@ The command takes the options of DeepSpeed's launcher and of `train.run`:
 
 import contextlib
 import dataclasses
+import functools
 import io
 import subprocess
 from collections.abc import Sequence
@@ -104,7 +105,8 @@ def launch(arguments: Sequence[str], verbose: bool = False) -> int:
     name_accelerator()
     from deepspeed.launcher import runner
 
-    runner.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Launcher})
+    popen = functools.partial(Launcher, quiet=not verbose)
+    runner.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
     try:
         with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO()):
             runner.main(arguments if verbose else ["--log_level=critical", *arguments])

@@ -44,7 +44,8 @@ def prepare(launcher: LauncherOptions) -> None:
     if not shutil.which("pdsh"):
         raise UsageError("pdsh is not installed here: install it, or start each machine with `no_ssh`")
     earlier = os.environ.get("PDSH_SSH_ARGS_APPEND", "")
-    os.environ["PDSH_SSH_ARGS_APPEND"] = f"{earlier} {KEEP_ALIVE}".strip()
+    if KEEP_ALIVE not in earlier:
+        os.environ["PDSH_SSH_ARGS_APPEND"] = f"{earlier} {KEEP_ALIVE}".strip()
     if not (launcher.no_ssh_check or launcher.include_devices or launcher.exclude_devices):
         _check_ssh(list(hosts)[: launcher.num_nodes], launcher)
 

@@ -49,11 +49,13 @@ class RankCommand(TrainOptions, Command):
         """Train as one rank, or list the recipes if the option `list` is set.
 
         After a training, the result has no text, only the exit code: 0 for success, 1 if the work failed, 2 if the
-        recipe cannot work, 130 if the run was stopped. The reason has been printed by then. If several ranks fail on
-        the machine of rank 0, only rank 0 prints a reason: the others wait for it, and the launcher then ends them.
+        recipe cannot work, 130 if the run was stopped. The reason has been printed by then. If several ranks fail on a
+        machine, only the first of them prints a reason: the others wait for it, and the launcher then ends them.
         """
         if self.list:
             return catalog()
+        if os.environ.get("WORLD_SIZE") != os.environ.get("LOCAL_SIZE"):
+            os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of each machine without a name in DNS
         from clearspan.train.engine.ranks import check_environment, name_accelerator
 
         register(map(flag_of, fields_of(LauncherOptions)))  # of which messages speak

@@ -85,3 +85,15 @@ def test_a_command_on_each_host_needs_no_ssh(hosts: list[Host], few: list[str], 
     commands = [host.popen(clearspan_train(*words, "--node_rank", str(k), *more)) for k, host in enumerate(hosts)]
     found, _ = opened(hosts, *commands)
     check(tmp_path / "run", on_one, hosts, found)
+
+
+def test_a_host_that_ssh_does_not_reach_is_named_before_anything_starts(
+    hosts: list[Host], few: list[str], tmp_path: Path
+) -> None:
+    (path := tmp_path / "hosts").write_text("node1 slots=1\nnode9 slots=1\n")
+    done = hosts[0].run(
+        clearspan_train("--hostfile", path, "--master_addr", "node1", *few, f"output={tmp_path / 'run'}")
+    )
+    reason = f"{path}: node9 cannot be reached by ssh (Could not resolve hostname node9: "
+    assert done.returncode == 2 and done.stderr.startswith(f"train: {reason}") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()

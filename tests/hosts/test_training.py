@@ -11,6 +11,7 @@ from tests.hosts.network import Host, network
 from tests.hosts.training import train_on_hosts
 from tests.train import runs
 from tests.train.ranks import train_on_ranks
+from tests.train.test_gradient_caching import ALTERNATE
 
 TERMINATED = "tests/train/terminated_at.py"
 
@@ -22,7 +23,7 @@ WAYS = {
     "plain": [],
     "zero-1": ["training.zero_stage=1"],
     "zero-2": ["training.zero_stage=2"],
-    "alternate": ["optimization=alternate"],
+    "alternate": ALTERNATE,
     "caching": ["training.gradient_accumulation_steps=2", "training.gradient_caching=true"],
     "memory": ["objectives.spans.memory=24"],
 }

@@ -18,7 +18,7 @@ import torch
 from clearspan.common.answers import ANSWER, answer, failures
 from clearspan.common.terminal import UsageError
 from clearspan.train import run
-from clearspan.train.engine import ranks, signals
+from clearspan.train.engine import machines, ranks, signals
 from tests.conftest import ROOT
 from tests.processes import environment, run_commands
 
@@ -98,10 +98,16 @@ def test_ranks_that_are_started_by_hand_meet_where_they_are_told_to(free: str) -
     assert f"127.0.0.1:{free}" in found and all(address.startswith("127.0.0.1:") for address in found)
 
 
-def test_ranks_of_several_machines_say_where_they_listen(free: str) -> None:
-    """127.0.0.2 is this machine, but `one_machine` does not know it."""
-    said = joined(2, LOCAL_SIZE="1", MASTER_ADDR="127.0.0.2", MASTER_PORT=free)
-    assert said.count(f"listening on port {free} of all interfaces for the other machines, without encryption") == 1
+@pytest.mark.parametrize("master", ["127.0.0.2", "127.0.1.1"])
+def test_ranks_of_several_machines_do_not_meet_at_an_address_of_one(
+    master: str, launcher_variables: pytest.MonkeyPatch
+) -> None:
+    """Debian's /etc/hosts gives a machine's own name the address 127.0.1.1."""
+    for name, value in {**PLACE, "LOCAL_SIZE": "1", "MASTER_ADDR": master}.items():
+        launcher_variables.setenv(name, value)
+    assert not ranks.one_machine()
+    with pytest.raises(machines.MachineError, match=f"{master} is {master} on .*, where no other machine can reach it"):
+        next(machines.meet("machines://", timeout=datetime.timedelta(seconds=1)))
 
 
 PLACE = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -167,7 +173,7 @@ sys.exit(subprocess.run([sys.executable, "-c", sys.argv[1]]).returncode % 256)
 """
 COMMAND = """
 import sys, threading, time
-from clearspan.train.engine import ranks, signals
+from clearspan.train.engine import machines, ranks, signals
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()  # as numerical libraries have them
 signals.SAVING_S = 1
 try:

@@ -24,7 +24,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined, unused-igno
 
 from clearspan.common.answers import Failure, continue_with, report
 from clearspan.train.config.options import RecipeError
-from clearspan.train.engine.signals import PREFIX
+from clearspan.train.engine.signals import PREFIX, reports
 
 JOIN_S = 300
 """The time, in seconds, that a rank waits at the start for the ranks of other machines."""
@@ -265,15 +265,15 @@ class _Watch:
             if since and time.monotonic() > since + 5 * BEAT_S:
                 problem = str(told)
             if problem and not self._ended.is_set() and not self._handling.is_set():
-                if os.environ.get("LOCAL_RANK", "0") == "0":
+                self.tell(problem, 1)
+                if reports():
                     report(Failure(PREFIX, problem))
                 os._exit(1)
 
     def lost(self, patience: float) -> str:
         """Return a line that names the machines that have not answered for so many seconds; "" if all have."""
-        now = time.monotonic()
-        silent = [self._places[rank] for rank, (_, seen) in self._seen.items() if now - seen > patience]
-        if self._place.rank and now - self._answered > patience:
+        silent = [self._places[rank] for rank in self._silent(patience)]
+        if self._place.rank and time.monotonic() - self._answered > patience:
             silent = self._places[:1]  # through its store, this rank would have heard of the others
         if not silent:
             return ""
@@ -293,14 +293,14 @@ class _Watch:
         while self._places and time.monotonic() < end:
             if self._failure:
                 return self._failure
-            silent = [rank for rank, (_, seen) in self._seen.items() if time.monotonic() - seen > 3 * BEAT_S]
+            silent = self._silent(3 * BEAT_S)
             if self._broken or silent:
                 return self._ended_line(self._places[0 if self._broken else silent[0]])
             time.sleep(0.1)
         return ""
 
     def tell(self, problem: str, code: int) -> None:
-        """Tell all ranks that this one ends, and why; on rank 0, wait until they have read it, or cannot.
+        """Tell all ranks that this one ends, and why; on rank 0, wait until those that still answer have read it.
 
         Args:
             problem: one line; "" if another rank has told it.
@@ -316,20 +316,26 @@ class _Watch:
                 if problem:
                     self._store.compare_set(FAILED, "", failure)
                 if self._place.rank == 0:
-                    _wait_for_readers(self._store, len(self._places))
+                    self._wait_for_readers()
 
         thread = threading.Thread(target=work, daemon=True)  # which a machine that is cut off would hold
         thread.start()
         thread.join(5 * BEAT_S)
 
+    def _wait_for_readers(self) -> None:
+        while unread := [rank for rank in self._seen if not self._store.check([f"read/{rank}"])]:
+            if {*unread} <= {*self._silent(3 * BEAT_S)}:
+                return
+            time.sleep(0.1)
+
+    def _silent(self, patience: float) -> list[int]:
+        """Return the ranks whose counts have stood still for so many seconds."""
+        now = time.monotonic()
+        return [rank for rank, (_, seen) in self._seen.items() if now - seen > patience]
+
     def end(self) -> None:
         """Stop to watch: this rank is about to end, or its training is done."""
         self._ended.set()
-
-
-def _wait_for_readers(store: TCPStore, ranks: int) -> None:
-    while not store.check([f"read/{rank}" for rank in range(1, ranks)]):
-        time.sleep(0.1)
 
 
 _AGAIN = continue_with("resume", "run it again, with --resume if a checkpoint is there")

@@ -19,6 +19,8 @@ from typing import Any
 from clearspan.cli.run import SIGNALS, end_process
 from clearspan.common.answers import Failure, continue_with, report
 
+LAUNCH = "deepspeed.launcher.launch"
+"""The module that starts the ranks of a machine."""
 PREFIX = "train"
 """The beginning of error lines, of `clearspan train` and of each rank alike."""
 SAVING_S = 600
@@ -40,14 +42,18 @@ class Launcher(subprocess.Popen[bytes]):
 
     Args:
         words: the command and its arguments, each a separate string.
+        quiet: whether deepspeed's launchers on other machines print errors of their own only.
         options: other arguments of `subprocess.Popen`.
     """
 
-    def __init__(self, words: Sequence[str], **options: Any) -> None:
-        self.local = list(words[2:4]) == ["-m", "deepspeed.launcher.launch"]
+    def __init__(self, words: Sequence[str], quiet: bool = True, **options: Any) -> None:
+        self.local = list(words[2:4]) == ["-m", LAUNCH]
         self.killed_ranks = False
         if not self.local:
             signal.signal(signal.SIGINT, lambda *_: None)
+            if quiet and LAUNCH in words:
+                place = words.index(LAUNCH) + 1
+                words = [*words[:place], "--log_level=critical", *words[place:]]  # which deepspeed hands on here only
             super().__init__(words, **options)
             return
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
