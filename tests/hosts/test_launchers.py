@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.network import Host, network
-from tests.hosts.training import PORT, clearspan_train, hostfile
+from tests.hosts.network import Host, network, wait
+from tests.hosts.training import PORT, clearspan_train, hostfile, steps
 from tests.train import runs
 from tests.train.ranks import train_on_ranks
 
@@ -66,7 +66,8 @@ def test_one_command_trains_on_the_hosts_of_a_hostfile_as_on_one(
 ) -> None:
     words = ["--hostfile", hostfile(hosts, tmp_path), "--master_addr", "node1", *few, f"output={tmp_path / 'run'}"]
     found, (printed,) = opened(hosts, hosts[0].popen(clearspan_train(*words)))
-    assert f"listening on port {PORT} of node1 for the other machines, without encryption or passwords" in printed
+    assert f"listening on port {PORT} of 10.77.0.1 for the other machines, without encryption or passwords" in printed
+    assert "launch.py" not in printed and "[c10d]" not in printed
     check(tmp_path / "run", on_one, hosts, found)
 
 
@@ -85,6 +86,17 @@ def test_a_command_on_each_host_needs_no_ssh(hosts: list[Host], few: list[str], 
     commands = [host.popen(clearspan_train(*words, "--node_rank", str(k), *more)) for k, host in enumerate(hosts)]
     found, _ = opened(hosts, *commands)
     check(tmp_path / "run", on_one, hosts, found)
+
+
+def test_a_command_ends_when_a_host_is_killed_and_names_it(hosts: list[Host], tiny: list[str], tmp_path: Path) -> None:
+    words = ["--hostfile", hostfile(hosts, tmp_path), "--master_addr", "node1", *tiny, "training.max_steps=100000"]
+    command = hosts[0].popen(clearspan_train(*words, f"output={tmp_path / 'run'}"))
+    wait(lambda: steps(tmp_path / "run") > 2, "three steps")
+    hosts[1].kill()
+    printed = command.communicate(timeout=60)[0]
+    hosts[1].start_sshd()
+    assert command.returncode and printed.count("train: ") == 1
+    assert "node1: train: node2 (10.77.0.2, rank 1) ended, or is cut off: its output gives the reason" in printed
 
 
 def test_a_host_that_ssh_does_not_reach_is_named_before_anything_starts(

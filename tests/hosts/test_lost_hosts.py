@@ -12,7 +12,7 @@ import torch
 from clearspan.train.model.tokenizer import load_tokenizer
 from tests.conftest import ROOT
 from tests.hosts.network import Host, network, wait
-from tests.hosts.training import PORT, Training, launcher_variables
+from tests.hosts.training import PORT, Training, launcher_variables, steps
 from tests.train.conftest import write_dataset
 from tests.train.families import CONFIGS, random_model
 
@@ -26,12 +26,6 @@ AGAIN = "run it again, with --resume if a checkpoint is there"
 def hosts() -> Iterator[list[Host]]:
     with network(2) as made:
         yield made
-
-
-def steps(run: Path) -> int:
-    """Return the number of steps that a run has logged."""
-    log = run / "metrics.jsonl"
-    return log.read_text().count("\n") if log.exists() else 0
 
 
 def errors(done) -> list[str]:

@@ -52,6 +52,12 @@ def train_on_hosts(hosts: Sequence[Host], *words: str | list[list[str]], code: i
         checked(done, code)
 
 
+def steps(run: Path) -> int:
+    """Return the number of steps that a run has logged."""
+    log = run / "metrics.jsonl"
+    return log.read_text().count("\n") if log.exists() else 0
+
+
 def hostfile(hosts: Sequence[Host], folder: Path) -> Path:
     """Write a hostfile with one slot on each host."""
     (path := folder / "hostfile").write_text("".join(f"{host.name} slots=1\n" for host in hosts))

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import psutil
 from torch.distributed import TCPStore  # type: ignore[attr-defined, unused-ignore]  # no stubs export it
 
+from clearspan.common import terminal
 from clearspan.common.answers import Failure, continue_with, report
 from clearspan.train.config.options import RecipeError
 from clearspan.train.engine.signals import PREFIX, reports
@@ -113,6 +114,8 @@ def meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCPS
         except OSError as error:
             reason = f"{place} cannot listen on port {port} ({os.strerror(error.errno or 0)})"
             raise MachineError(f"{reason}: choose another with `master_port`, on all machines") from None
+        unsafe = "without encryption or passwords: use a trusted network only"
+        terminal.notice(f"listening on port {port} of {address} for the other machines, {unsafe}")
     store = _connected(address, port, ranks, number)
     if store is None:
         reason = f"{place} could not reach rank 0 on port {port} of {address} within {JOIN_S:g} s"

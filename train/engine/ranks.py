@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch.distributed import FileStore, TCPStore  # type: ignore[attr-defined, unused-ignore]  # no stubs export them
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from clearspan.common import terminal
 from clearspan.common.terminal import UsageError
 from clearspan.train.collectives import ranks_here, world
 from clearspan.train.engine import machines
@@ -148,11 +147,6 @@ def join_ranks() -> None:
         deepspeed.init_distributed(verbose=False, init_method="loopback://", rank=rank, world_size=ranks)
     else:
         register_rendezvous_handler("machines", machines.meet)  # type: ignore[no-untyped-call, unused-ignore]
-        if rank == 0:
-            port = (
-                f"listening on port {os.environ['MASTER_PORT']} of {os.environ['MASTER_ADDR']} for the other machines"
-            )
-            terminal.notice(f"{port}, without encryption or passwords: use a trusted network only")
         deepspeed.init_distributed(verbose=False, init_method="machines://", rank=rank, world_size=ranks)
 
 
