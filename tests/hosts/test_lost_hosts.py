@@ -35,6 +35,7 @@ def errors(done) -> list[str]:
     return [line for line in lines if line.startswith("train: ")]
 
 
+@pytest.mark.guarantee("one-line-errors")
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("how", ["cut", "kill"])
 def test_a_host_that_is_lost_ends_the_other_with_a_line_that_names_it(
@@ -76,6 +77,7 @@ OPEN = "start all machines, and open"
 UNREACHED = f"{SECOND} could not reach rank 0 on port {PORT} of 10.77.0.1 within 5 s: {OPEN} their ports for each other"
 
 
+@pytest.mark.guarantee("one-line-errors")
 def test_the_port_of_rank_0_is_closed(hosts: list[Host], words: list[str]) -> None:
     hosts[1].close_ports(PORT)
     missing = (
@@ -87,6 +89,7 @@ def test_the_port_of_rank_0_is_closed(hosts: list[Host], words: list[str]) -> No
     assert lines(hosts, *words) == [[missing], [unreached]]
 
 
+@pytest.mark.guarantee("one-line-errors")
 def test_the_other_ports_are_closed(hosts: list[Host], words: list[str]) -> None:
     hosts[1].close_ports("1-29499")
     hosts[1].close_ports("29501-65534")
@@ -97,6 +100,7 @@ def test_the_other_ports_are_closed(hosts: list[Host], words: list[str]) -> None
     assert first[0].endswith(advice), "which may be the same line, or that no answer comes back"
 
 
+@pytest.mark.guarantee("one-line-errors")
 def test_the_port_is_taken(hosts: list[Host], words: list[str]) -> None:
     server = f"import socket, time; s = socket.create_server(('10.77.0.1', {PORT})); time.sleep(100)"
     hosts[0].popen([sys.executable, "-c", server])
@@ -106,6 +110,7 @@ def test_the_port_is_taken(hosts: list[Host], words: list[str]) -> None:
     assert (first, second) == ([f"{taken}machines"], [UNREACHED])
 
 
+@pytest.mark.guarantee("one-line-errors")
 @pytest.mark.parametrize(
     ("master", "problem"),
     [
@@ -120,6 +125,7 @@ def test_the_address_of_the_first_host_is_wrong(hosts: list[Host], words: list[s
     assert lines(hosts, *words, MASTER_ADDR=master) == expected
 
 
+@pytest.mark.guarantee("one-line-errors")
 def test_the_hosts_are_in_another_order_than_their_ranks(hosts: list[Host], words: list[str]) -> None:
     first, second = lines(hosts, *words, MASTER_ADDR=hosts[1].address)
     assert first[0].startswith("rank 0 is on node1, and 10.77.0.2 (10.77.0.2) is another machine: give --master_addr")
@@ -129,6 +135,7 @@ def test_the_hosts_are_in_another_order_than_their_ranks(hosts: list[Host], word
 SAME = "give all machines the same recipe, model and shards"
 
 
+@pytest.mark.guarantee("one-line-errors")
 def test_hosts_with_other_shards(
     hosts: list[Host],
     words: list[str],
@@ -143,12 +150,14 @@ def test_hosts_with_other_shards(
     assert lines(hosts, *words, paths) == [[expected], [expected]]
 
 
+@pytest.mark.guarantee("one-line-errors")
 def test_hosts_with_other_recipes(hosts: list[Host], words: list[str]) -> None:
     sizes = [[f"data.text.batch_size={size}"] for size in (8, 16)]
     expected = f"data.text.batch_size differs between {SECOND} and {FIRST}: 16, and 8: {SAME}"
     assert lines(hosts, *words, sizes) == [[expected], [expected]]
 
 
+@pytest.mark.guarantee("one-line-errors")
 def test_hosts_with_other_models(hosts: list[Host], words: list[str], tokenizer_folder: Path, tmp_path: Path) -> None:
     models = []
     for number in (1, 2):
@@ -163,6 +172,7 @@ def test_hosts_with_other_models(hosts: list[Host], words: list[str], tokenizer_
     assert lines(hosts, *words, models) == [[expected], [expected]]
 
 
+@pytest.mark.guarantee("one-line-errors")
 def test_a_host_without_the_shards(hosts: list[Host], words: list[str], dataset_folder: Path, tmp_path: Path) -> None:
     paths = [[f"data.text.path={path}"] for path in (dataset_folder, tmp_path / "nothing")]
     first, second = lines(hosts, *words, paths)
@@ -170,6 +180,7 @@ def test_a_host_without_the_shards(hosts: list[Host], words: list[str], dataset_
     assert first == [f"{SECOND} ended: {second[0]}"]
 
 
+@pytest.mark.guarantee("one-line-errors")
 def test_hosts_with_another_version_of_the_package(hosts: list[Host], words: list[str], tmp_path: Path) -> None:
     """A copy of this checkout, in which a file of the second host's package differs by a comment."""
     for name in ("clearspan", *(path.name for path in (ROOT / "clearspan").iterdir() if path.is_symlink())):

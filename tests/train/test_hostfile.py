@@ -37,7 +37,7 @@ def test_a_wrong_hostfile_is_refused_with_its_line(text: str, problem: str, tmp_
 
 
 def test_a_hostfile_that_is_not_there_does_not_train_on_this_machine_alone(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing: not a hostfile .No such file or directory."):
+    with pytest.raises(UsageError, match=r"nothing: not a hostfile \(No such file or directory\)"):
         hostfile.prepare(LauncherOptions(hostfile=str(tmp_path / "nothing")))
 
 

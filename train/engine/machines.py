@@ -9,6 +9,7 @@ cut off after half an hour, and would not name it. Ranks of one machine need non
 """
 
 import contextlib
+import hashlib
 import ipaddress
 import json
 import os
@@ -17,6 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from importlib import metadata
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
@@ -85,7 +88,7 @@ def interface(address: str) -> str:
     """Return the name of this machine's network interface that has an address."""
     for name, entries in psutil.net_if_addrs().items():
         if any(entry.address.partition("%")[0] == address for entry in entries):
-            return name
+            return str(name)
     raise MachineError(f"{socket.gethostname()} has no interface with the address {address}")
 
 
@@ -366,16 +369,10 @@ def check_same(facts: Mapping[str, Any], gathered: Callable[[Any], list[Any]], w
 
 def versions() -> dict[str, str]:
     """Return what this machine trains with: versions of packages, and a hash of the sources of this one."""
-    import hashlib
-    from importlib import metadata
-    from pathlib import Path
-
-    import clearspan
-
-    root, hashed = Path(clearspan.__path__[0]), hashlib.sha256()
+    root, hashed = Path(__file__).resolve().parents[2], hashlib.sha256()
     for room in ("common", "shards", "train"):
-        for path in sorted((root / room).resolve().rglob("*.py")):
-            hashed.update(path.relative_to((root / room).resolve()).as_posix().encode() + path.read_bytes())
+        for path in sorted((root / room).rglob("*.py")):
+            hashed.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     packages = ("clearspan", "torch", "transformers", "tokenizers", "deepspeed")
     installed = {f"the version of {name}": metadata.version(name) for name in packages}
     return {**installed, "the code of clearspan": hashed.hexdigest()}
