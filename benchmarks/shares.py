@@ -136,33 +136,41 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     for name in arguments.names.split(","):
         study = Study(name, arguments.work, arguments.collections, arguments.model)
         study.trained(FIRST)
-        runs = [(share, seed) for share in shares for seed in (seeds if share else [FIRST])]
-        comparison = study.titles()
-        counts = Lexical(BM25).counts(comparison.collection.documents)
-        scoring = comparison.choose_scoring(counts)
-        words = comparison.words(counts, scoring)
-        weights: dict[tuple[float, int], float] = {}
+        if not arguments.questions_only:
+            found |= by_titles(study, shares, seeds)
+        for kind, texts in study.questions().items():
+            found[f"{name}: questions of {kind}, chosen by themselves"] = crosswise(study, texts, shares, seeds)
+    return {"machine": machine(), "model": arguments.model.name, "seeds": arguments.seeds, "found": found}
+
+
+def by_titles(study: Study, shares: Sequence[float], seeds: Sequence[int]) -> dict[str, Any]:
+    """Return the figures of titles and of questions, all with the k1, b and weights that other titles choose."""
+    runs = [(share, seed) for share in shares for seed in (seeds if share else [FIRST])]
+    comparison = study.titles()
+    counts = Lexical(BM25).counts(comparison.collection.documents)
+    scoring = comparison.choose_scoring(counts)
+    words = comparison.words(counts, scoring)
+    weights: dict[tuple[float, int], float] = {}
+    ranked = Ranked()
+    for share, seed in runs:
+        vectors = study.vectors(seed, share, comparison.collection)
+        both = comparison.combined("", "", True, combined_vectors(vectors, words))
+        weights[share, seed] = both.weight or 0.0
+        ranked.add(share, comparison.uncombined("", "", True, vectors).reciprocal, both.reciprocal)
+    of_words = comparison.lexical("BM25", "", words).reciprocal
+    titles = ranked.figures(of_words, len(comparison.collection.documents))
+    found = {f"{study.name}: titles": {**titles, "k1": scoring.final.k1, "b": scoring.final.b}}
+    for kind, texts in study.questions().items():
+        index = Lexical(BM25).counts(texts.documents).weighted(scoring.final.k1, scoring.final.b).astype(np.float32)
+        scores = index.scores(texts.queries, np.float32)
         ranked = Ranked()
         for share, seed in runs:
-            vectors = study.vectors(seed, share, comparison.collection)
-            both = comparison.combined("", "", True, combined_vectors(vectors, words))
-            weights[share, seed] = both.weight or 0.0
-            ranked.add(share, comparison.uncombined("", "", True, vectors).reciprocal, both.reciprocal)
-        of_words = comparison.lexical("BM25", "", words).reciprocal
-        found[f"{name}: titles"] = ranked.figures(of_words, len(comparison.collection.documents))
-        for kind, texts in study.questions().items():
-            index = Lexical(BM25).counts(texts.documents).weighted(scoring.final.k1, scoring.final.b).astype(np.float32)
-            scores = index.scores(texts.queries, np.float32)
-            ranked = Ranked()
-            for share, seed in runs:
-                vectors = study.vectors(seed, share, texts)
-                combined = CombinedVectors.of(vectors, (scores, index)).vectors(weights[share, seed])
-                ranked.add(share, ranks(*vectors, texts).reciprocal, ranks(*combined, texts).reciprocal)
-            of_words = ranks(scores, index, texts).reciprocal
-            found[f"{name}: questions of {kind}"] = ranked.figures(of_words, len(texts.documents))
-            found[f"{name}: questions of {kind}, chosen by themselves"] = crosswise(study, texts, shares, seeds)
-        found[f"{name}: titles"]["k1"], found[f"{name}: titles"]["b"] = scoring.final.k1, scoring.final.b
-    return {"machine": machine(), "model": arguments.model.name, "seeds": arguments.seeds, "found": found}
+            vectors = study.vectors(seed, share, texts)
+            combined = CombinedVectors.of(vectors, (scores, index)).vectors(weights[share, seed])
+            ranked.add(share, ranks(*vectors, texts).reciprocal, ranks(*combined, texts).reciprocal)
+        of_words = ranks(scores, index, texts).reciprocal
+        found[f"{study.name}: questions of {kind}"] = ranked.figures(of_words, len(texts.documents))
+    return found
 
 
 def crosswise(study: Study, texts: RetrievalSet, shares: Sequence[float], seeds: Sequence[int]) -> dict[str, Any]:
@@ -242,6 +250,7 @@ def main() -> None:
     parser.add_argument("--names", default=NAMES, metavar="LIST", help=f"collections (default: {NAMES})")
     parser.add_argument("--shares", default="0.25,0.5,0.75,1", metavar="LIST", help="shares of the trained weights")
     option(parser, "seeds", 1, "trainings of each collection")
+    parser.add_argument("--questions-only", action="store_true", help="rank no titles: half of the time")
     finish(parser, measure, table)
 
 

@@ -510,7 +510,9 @@ def test_shares_are_measured_on_titles_and_on_questions(
     trained = Path(shutil.copytree(minilm, tmp_path / "work" / "farm-42" / "run" / "model"))
     monkeypatch.setattr(shares.Study, "titles", lambda _: SystemComparison.of_halves(titles, titles))
     given = argparse.Namespace(work=tmp_path / "work", collections=tmp_path, model=minilm, names="farm", shares="0.5,1")
-    found = shares.measure(argparse.Namespace(**vars(given), seeds=1))["found"]
+    found = shares.measure(argparse.Namespace(**vars(given), seeds=1, questions_only=False))["found"]
+    only = shares.measure(argparse.Namespace(**vars(given), seeds=1, questions_only=True))["found"]
+    assert list(only) == ["farm: questions of farm, chosen by themselves"] and only.items() <= found.items()
     assert trained.is_dir() and (tmp_path / "work/farm-42/shares/0.5/model.safetensors").is_file()
     kinds = ["farm: titles", "farm: questions of farm", "farm: questions of farm, chosen by themselves"]
     assert list(found) == kinds
