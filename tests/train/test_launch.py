@@ -171,6 +171,17 @@ LAUNCHER = """
 import subprocess, sys
 sys.exit(subprocess.run([sys.executable, "-c", sys.argv[1]]).returncode % 256)
 """
+BEFORE = """
+import time
+print("trains", flush=True)
+time.sleep(60)
+"""
+AFTER = """
+import sys, time
+print("trains", flush=True)
+time.sleep(0.5)
+sys.exit(3)
+"""
 COMMAND = """
 import sys, threading, time
 from clearspan.train.engine import machines, ranks, signals
@@ -225,6 +236,20 @@ def test_a_signal_ends_the_ranks_first_and_hands_their_exit_code_on(launching: P
 def test_ranks_that_do_not_end_are_killed(launching: Path) -> None:
     said = signalled(launching, signal.SIGTERM, seconds=50, code=0)
     assert said == ["train: the ranks took more than 1 s to save, and were killed", "ends with 247"]
+
+
+@pytest.mark.exhaustive
+def test_a_signal_after_the_last_rank_has_ended_changes_nothing(launching: Path) -> None:
+    """deepspeed's launcher ends up to a second after its ranks; the run has finished by then."""
+    (launching / "deepspeed" / "launcher" / "launch.py").write_text(AFTER)
+    assert signalled(launching, signal.SIGTERM, seconds=0, code=0) == ["ends with 3"]
+
+
+@pytest.mark.exhaustive
+def test_a_signal_before_the_first_rank_ends_the_command_in_one_line(launching: Path) -> None:
+    (launching / "deepspeed" / "launcher" / "launch.py").write_text(BEFORE)
+    said = signalled(launching, signal.SIGTERM, seconds=0, code=0)
+    assert said == ["train: stopped by SIGTERM: run it again"]
 
 
 @pytest.mark.exhaustive

@@ -27,6 +27,8 @@ SAVING_S = 600
 """The time, in seconds, that `clearspan train` gives the ranks to save after a signal."""
 REPORTING_S = 20
 """The time, in seconds, that a failed rank waits for rank 0 to report an error."""
+ENDING_S = 2
+"""The time, in seconds, that deepspeed's launcher has to end after its last rank; it looks for them each second."""
 
 
 class Launcher(subprocess.Popen[bytes]):
@@ -107,10 +109,23 @@ class Launcher(subprocess.Popen[bytes]):
         return bool(ranks)
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        if not self._signal_ranks(number):  # the launcher has not started them yet
-            self.kill()
-            end_process(number, PREFIX, "run it again")
+        """Forward a signal; without ranks, let a launcher whose ranks have ended end too, and kill one that starts."""
+        until = time.monotonic() + ENDING_S
+        while not self._signal_ranks(number):
+            if self._has_ended():
+                return
+            if time.monotonic() > until:
+                self.kill()
+                end_process(number, PREFIX, "run it again")
+            time.sleep(0.05)
         signal.alarm(SAVING_S)
+
+    def _has_ended(self) -> bool:
+        """Return whether the child has ended, and leave its exit code to `wait`."""
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # `wait` has just taken it
+            return True
 
     def _kill_ranks(self, number: int, frame: FrameType | None) -> None:
         self.killed_ranks = True
