@@ -215,10 +215,14 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: str | Path) -> Iterator[None]:
+def locked(folder: str | Path, shared: bool = False) -> Iterator[None]:
     """Create an output folder, and lock it for this process until the end of the `with` block or of the process.
 
     Some network file systems have no locks. There the folder is not locked, and a message on stderr says so.
+
+    Args:
+        folder: the folder.
+        shared: whether other processes may hold the lock too, if theirs is shared as well.
 
     Raises:
         InUseError: another process holds the lock.
@@ -227,7 +231,7 @@ def locked(folder: str | Path) -> Iterator[None]:
     number = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(number, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InUseError(
                 f"{folder}: another run is writing to this folder: wait for that run, or stop it"

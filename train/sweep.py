@@ -3,7 +3,8 @@
     recipe x grid -> OUTPUT/NAME, one run each -> scores -> table.csv
 
 The same command continues a stopped sweep: it keeps finished runs, resumes unfinished runs, and starts runs for values
-that were added to the grid. `train/sweeps` holds the ablations of the papers, by name.
+that were added to the grid. `--part K/N` trains every Nth run only, so that N jobs share a sweep; the same command
+without it then writes the table. `train/sweeps` holds the ablations of the papers, by name.
 """
 
 import signal

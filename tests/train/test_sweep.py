@@ -27,7 +27,7 @@ from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.recipe import load_recipe
 from clearspan.train.request import LauncherOptions, TrainOptions
 from clearspan.train.sweeps import report, running
-from tests.conftest import ROOT
+from tests.conftest import ROOT, exit_code
 from tests.train.ranks import environment
 from tests.train.test_grid import ANCHORS
 
@@ -154,6 +154,53 @@ def test_runs_at_once_are_side_by_side_and_quiet_and_one_that_fails_is_named(
         zip(NAMES, ["2.0", "2.0", "", "3.0"], strict=True)
     )
     assert capsys.readouterr().err.splitlines()[-1] == f"sweep: 1 of 4 runs failed: {NAMES[2]}: the loss exploded"
+
+
+def test_parts_train_every_run_once_and_the_whole_command_writes_their_table(
+    processes: Processes, base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*base, "--output", str(tmp_path)]
+    for part, names in (("2/3", NAMES[1:2]), ("1/3", [NAMES[0], NAMES[3]]), ("3/3", NAMES[2:3])):
+        assert sweep.main([*given, "--part", part]) == 0 and processes.trained == names
+        said = f"part {part}: {len(names)} of 4 runs; without --part, the command writes {tmp_path / 'table.csv'}"
+        assert capsys.readouterr().out.splitlines()[-1] == said
+        assert not (tmp_path / "table.csv").exists() and not (tmp_path / "report.html").exists()
+        processes.trained.clear()
+    assert sweep.main(given) == 0 and not processes.trained
+    assert [row["run"] for row in table(tmp_path)] == NAMES
+
+
+@pytest.mark.parametrize("part", ["0/3", "4/3", "3", "1/0", "/2", "a/2", "1/2/3", "-1/2"])
+def test_a_part_that_is_none_is_refused(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], part: str
+) -> None:
+    assert exit_code(sweep.main, *base, "--output", str(tmp_path / "out"), f"--part={part}") == 2
+    error = capsys.readouterr().err
+    assert f"sweep: --part {part}: give K/N with K from 1 to N, e.g. 2/4" in error and error.count("\n") == 1
+
+
+def test_more_parts_than_runs_are_refused(base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep.main([*base, "--output", str(tmp_path / "out"), "--part", "5/5"]) == 2
+    assert capsys.readouterr().err == "sweep: --part 5/5: the grid has 4 runs: give as many parts at most\n"
+
+
+def test_parts_share_the_folder_with_each_other_and_not_with_the_whole_sweep(
+    processes: Processes,
+    base: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [*base, "--output", str(tmp_path)]
+
+    def call(*arguments: object, **options: object) -> None:
+        monkeypatch.setattr(running, "call", processes)
+        assert sweep.main([*given, "--part", "2/2"]) == 0 and sweep.main(given) == 1
+        processes(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(running, "call", call)
+    assert sweep.main([*given, "--part", "1/2"]) == 0 and len(processes.trained) == 4
+    assert f"{tmp_path}: another run is writing to this folder" in capsys.readouterr().err
 
 
 @pytest.mark.guarantee("output-kept")

@@ -225,7 +225,30 @@ class Sweep(Options):
     """Protocol of `clearspan eval`."""
     at_once: Annotated[int, Flag("N"), Ge(1)] = 1
     """Train and evaluate N runs at a time, quietly, on the same devices, whose memory the runs share."""
+    part: Annotated[str, Flag("K/N")] = ""
+    """Train and evaluate every Nth run only, from the Kth on, and write no table: for a job array, e.g. 2/4."""
     dry_run: Annotated[bool, Flag()] = False
     """List the runs and the keys that each run changes, without training."""
     quiet: Quiet = False
     """Show no progress bar."""
+
+    def validate(self) -> None:
+        super().validate()
+        number, _, parts = self.part.partition("/")
+        if self.part and not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+            raise ValueError(f"`part` {self.part}: give K/N with K from 1 to N, e.g. 2/4")
+
+    def chosen(self, runs: Sequence[GridRun]) -> Sequence[GridRun]:
+        """Return the runs of this part of a sweep: every Nth run, from the Kth on; all runs if `part` is "".
+
+        Args:
+            runs: all runs of the sweep.
+
+        Raises:
+            RecipeError: there are fewer runs than parts.
+        """
+        if not self.part:
+            return runs
+        number, parts = map(int, self.part.split("/"))
+        refuse((parts > len(runs), f"`part` {self.part}: the grid has {len(runs)} runs: give as many parts at most"))
+        return runs[number - 1 :: parts]

@@ -287,16 +287,19 @@ class SweepResult(Result):
 def sweep(options: Sweep) -> Result:
     """Train and evaluate the runs that are not finished, and write the table and the report.
 
-    If `options.dry_run` is true, the runs are only listed. If a run fails, the other runs continue, and the result has
-    exit code 1.
+    If `options.dry_run` is true, the runs are only listed. If `options.part` is given, this process has a part of the
+    runs while others have the rest, and nothing is written but the runs. If a run fails, the other runs continue, and
+    the result has exit code 1.
 
     Raises:
         RecipeError: a run's recipe cannot work, or its folder holds something else than this run.
+        InUseError: another sweep writes to the folder.
     """
     chosen, overrides = requested(options)
-    runs = chosen.runs()
-    recipes = {run.name: recipe_of(run, options.output, overrides) for run in runs}
-    states = {name: {"state": repeated(recipe)} for name, recipe in recipes.items()}
+    every = chosen.runs()
+    runs = options.chosen(every)
+    recipes = {run.name: recipe_of(run, options.output, overrides) for run in every}
+    states = {run.name: {"state": repeated(recipes[run.name])} for run in runs}
     table, page = options.output / TABLE, options.output / report.REPORT
     for path, is_ours in ((table, functools.partial(is_table, names=set(recipes))), (page, is_report)):
         if files.is_foreign(path, is_ours):
@@ -324,15 +327,18 @@ def sweep(options: Sweep) -> Result:
             return {}
         return {name: str(score) for name, score in scores.items()}
 
-    with files.locked(options.output):
+    with files.locked(options.output, shared=bool(options.part)):
         figures = parallel_map(figures_of, runs, options.at_once)
         by_run = {run.name: each for run, each in zip(runs, figures, strict=True) if each}
-        rows, text = rows_of(runs, by_run), io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        files.write_text(table, text.getvalue())
         ranked = report.ranking(recipes, names_of(by_run))
         shown = rows_of(runs, by_run if ranked.figure else without_losses(by_run))
+        problem = f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}" if failed else ""
+        if options.part:
+            rest = f"part {options.part}: {len(runs)} of {len(every)} runs; without `part`, the command writes {table}"
+            return Printed(as_printed(f"{printed(shown)}\n{rest}"), failure=problem)
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows_of(runs, by_run))
+        files.write_text(table, text.getvalue())
         report.write(options.output, shown, ranked, by_run)
     lines = report.lines(ranked, by_run, options.output, terminal.width())
-    problem = f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}" if failed else ""
     return SweepResult(shown, lines, table, page, problem)
