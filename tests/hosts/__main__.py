@@ -20,6 +20,10 @@ PACKAGES = {
     "ssh": "openssh-client",
     "sshd": "openssh-server",
     "pdsh": "pdsh",
+    "munged": "munge",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "sbatch": "slurm-client",
 }
 """Program -> the Debian package that has it."""
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"

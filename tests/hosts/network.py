@@ -215,12 +215,12 @@ def _write_keys(hosts: Sequence[Host], folder: Path) -> None:
         (ssh / "ssh_known_hosts").write_text(known)
 
 
-def wait(is_done: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Wait until something is done on a host; fail with its name after so many seconds."""
+def wait(is_done: Callable[[], bool], what: str, seconds: float = 60, pause: float = 0.05) -> None:
+    """Wait until something is done on a host, looking every `pause` seconds; fail with its name after `seconds`."""
     end = time.monotonic() + seconds
     while not is_done():
         assert time.monotonic() < end, f"{what}: not within {seconds:g} s"
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 @functools.cache
