@@ -20,6 +20,8 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 """The programs that the tests need, each in the Debian package that `tests.hosts.__main__` lists."""
 KILL_WAIT_S = 30
 """KillWait: the seconds between SIGTERM and SIGKILL of `scancel` and of a time limit; Slurm's default."""
+LOST_S = 15
+"""SlurmdTimeout: the seconds after which a node that does not answer is down; Slurm's default is 300."""
 CONFIG = """
 ClusterName=clearspan
 SlurmctldHost={controller.name}({controller.address})
@@ -39,6 +41,7 @@ SchedulerType=sched/builtin
 SchedulerParameters=sched_interval=1
 SlurmdParameters=config_overrides
 KillWait={kill_wait}
+SlurmdTimeout={lost}
 ReturnToService=2
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/%n
@@ -67,8 +70,7 @@ class Slurm:
     def __init__(self, controller: Host, nodes: Sequence[Host], folder: Path) -> None:
         self.controller, self.nodes, self.folder = controller, nodes, folder
         self.variables = {"SLURM_CONF": str(folder / "slurm.conf")}
-        self.daemons: list[int] = []
-        """The ids of the processes of slurmd."""
+        self.daemons: list[subprocess.Popen[str]] = []
 
     def command(self, *words: str | Path, folder: Path | None = None) -> str:
         """Run one of Slurm's commands on the controller, and return what it prints.
@@ -99,9 +101,15 @@ class Slurm:
         wait(lambda: self.job(number)["JobState"] in states, what, seconds=120, pause=0.5)
         return self.job(number)
 
+    def start(self, node: Host) -> None:
+        """Start the slurmd of a node."""
+        with (self.folder / "daemons.log").open("a") as output:
+            self.daemons.append(node.popen(["slurmd", "-D"], self.variables, stdout=output))
+
     def processes(self) -> list[int]:
-        """Return the ids of all processes on the nodes but those of slurmd."""
-        return [pid for node in self.nodes for pid in node.pids() if pid not in self.daemons]
+        """Return the ids of the processes on the nodes that belong to jobs."""
+        own = [daemon.pid for daemon in self.daemons]
+        return [pid for node in self.nodes for pid in node.pids() if pid not in own]
 
 
 @contextlib.contextmanager
@@ -120,7 +128,7 @@ def slurm(hosts: Sequence[Host], folder: Path) -> Iterator[Slurm]:
         f"NodeName={node.name} NodeAddr={node.address} CPUs={cpus} RealMemory=1000 State=UNKNOWN" for node in nodes
     ]
     names = ",".join(node.name for node in nodes)
-    settings = {"controller": controller, "folder": folder, "kill_wait": KILL_WAIT_S, "names": names}
+    settings = {"controller": controller, "folder": folder, "kill_wait": KILL_WAIT_S, "lost": LOST_S, "names": names}
     (folder / "slurm.conf").write_text(CONFIG.format(nodes="\n".join(lines), **settings))
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     (folder / "plugstack.conf").touch()
@@ -133,20 +141,19 @@ def slurm(hosts: Sequence[Host], folder: Path) -> Iterator[Slurm]:
     munge = [f"--{name}-file={folder}/munge.{file}" for name, file in files.items()]
     # --force: the folder's parents are the tests' own, not open to other users as munge wants them.
     munge += ["--foreground", "--force", f"--socket={folder}/munge.socket"]
-    daemons: list[subprocess.Popen[str]] = []
     try:
-        with (folder / "daemons.log").open("w") as output:
-            daemons.append(controller.popen(["munged", *munge], stdout=output))
+        with (folder / "daemons.log").open("a") as output:
+            cluster.daemons.append(controller.popen(["munged", *munge], stdout=output))
             wait((folder / "munge.socket").exists, "munged")
-            daemons.append(controller.popen(["slurmctld", "-D"], cluster.variables, stdout=output))
-            daemons += [node.popen(["slurmd", "-D"], cluster.variables, stdout=output) for node in nodes]
-        cluster.daemons = [daemon.pid for daemon in daemons]
+            cluster.daemons.append(controller.popen(["slurmctld", "-D"], cluster.variables, stdout=output))
+        for node in nodes:
+            cluster.start(node)
         wait(lambda: _idle(cluster) == len(nodes), f"slurmd on all nodes (see {folder})")
         yield cluster
     finally:
         for host in hosts:
             host.kill()
-        for daemon in daemons:
+        for daemon in cluster.daemons:
             daemon.wait()
 
 
