@@ -2,9 +2,9 @@
 
     node1, node2: slurmd      the last host: munged, slurmctld, and where jobs are submitted
 
-Programs are Debian's (slurmctld, slurmd, slurm-client, munge). Their settings, key, sockets, state and logs lie in one
-folder, which SLURM_CONF leads to, so that nothing is read from or written to /etc, /run and /var. Without cgroups,
-which namespaces rarely may write to: Slurm finds the processes of a job by their parents (proctrack/linuxproc).
+The programs are those of Debian's packages. Their settings, key, sockets, state and logs lie in one folder, to which
+SLURM_CONF leads; /etc, /run and /var stay as they are. Slurm needs no cgroups here: it finds the processes of a job by
+their parents. A job that is requeued may start again after 5 seconds (`cred_expire`) instead of two minutes.
 """
 
 import contextlib
@@ -17,11 +17,13 @@ from pathlib import Path
 from tests.hosts.network import Host, wait
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
-"""The programs that the tests need, each in the Debian package that `tests.hosts.__main__` lists."""
+"""The programs that tests on a Slurm need."""
 KILL_WAIT_S = 30
 """KillWait: the seconds between SIGTERM and SIGKILL of `scancel` and of a time limit; Slurm's default."""
 LOST_S = 15
 """SlurmdTimeout: the seconds after which a node that does not answer is down; Slurm's default is 300."""
+STEP_S = 150
+"""The maximum time, in seconds, that a job may take to its next state, also on a busy machine."""
 CONFIG = """
 ClusterName=clearspan
 SlurmctldHost={controller.name}({controller.address})
@@ -49,9 +51,6 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/%n.log
-SlurmctldDebug=debug
-JobCompType=jobcomp/filetxt
-JobCompLoc={folder}/completed
 PlugStackConfig={folder}/plugstack.conf
 {nodes}
 PartitionName=main Nodes={names} Default=YES MaxTime=INFINITE State=UP
@@ -98,7 +97,7 @@ class Slurm:
     def wait(self, number: str, *states: str) -> dict[str, str]:
         """Wait until a job is in one of these states, such as COMPLETED; return what `scontrol show job` says of it."""
         what = f"job {number}: {' or '.join(states)}"
-        wait(lambda: self.job(number)["JobState"] in states, what, seconds=120, pause=0.5)
+        wait(lambda: self.job(number)["JobState"] in states, what, seconds=STEP_S, pause=0.5)
         return self.job(number)
 
     def start(self, node: Host) -> None:
@@ -137,13 +136,12 @@ def slurm(hosts: Sequence[Host], folder: Path) -> Iterator[Slurm]:
     for name in ("state", *(node.name for node in nodes)):
         (folder / name).mkdir()
     cluster = Slurm(controller, nodes, folder)
-    files = {"key": "key", "log": "log", "pid": "pid", "seed": "seed"}
-    munge = [f"--{name}-file={folder}/munge.{file}" for name, file in files.items()]
-    # --force: the folder's parents are the tests' own, not open to other users as munge wants them.
-    munge += ["--foreground", "--force", f"--socket={folder}/munge.socket"]
+    munge = ["munged", "--foreground", f"--socket={folder}/munge.socket"]
+    munge += [f"--{name}-file={folder}/munge.{name}" for name in ("key", "log", "pid", "seed")]
+    munge.append("--force")  # although other users cannot enter the folder
     try:
         with (folder / "daemons.log").open("a") as output:
-            cluster.daemons.append(controller.popen(["munged", *munge], stdout=output))
+            cluster.daemons.append(controller.popen(munge, stdout=output))
             wait((folder / "munge.socket").exists, "munged")
             cluster.daemons.append(controller.popen(["slurmctld", "-D"], cluster.variables, stdout=output))
         for node in nodes:

@@ -4,13 +4,14 @@ import csv
 import os
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
 from tests.hosts.network import network, wait
-from tests.hosts.slurm import KILL_WAIT_S, PROGRAMS, Slurm, slurm
+from tests.hosts.slurm import KILL_WAIT_S, PROGRAMS, STEP_S, Slurm, slurm
 from tests.train import runs
 from tests.train.ranks import train_on_ranks
 from tests.train.runs import same_weights
@@ -100,16 +101,19 @@ def test_the_pages_script_is_signaled_saves_is_requeued_and_ends_as_if_never_sto
     job = adapted(TRAIN, tmp_path, "--recipe demo", *tiny, STEPS, GATED, "output=runs/mine")
     number = cluster.submit(job, "--time=30")
     after = cluster.submit(written(tmp_path, "#!/bin/sh\ntrue\n"), f"--dependency=afterok:{number}")
-    wait(lambda: num_logged(run) == 4, "four steps of the job")
+    wait(lambda: num_logged(run) == 4, "four steps of the job", STEP_S)
     cluster.command("scontrol", "update", f"JobId={number}", "TimeLimit=6")  # five minutes of which are for the signal
-    requeued = cluster.wait(number, "PENDING")
-    assert requeued["Restarts"] == "1" and cluster.job(after)["Reason"] == "Dependency"
-    assert num_logged(run) in (5, 6) and not (run / "model").exists()
-    cluster.command("scontrol", "update", f"JobId={number}", "TimeLimit=30")
-    assert cluster.wait(number, "COMPLETED", "FAILED")["ExitCode"] == "0:0"
+    with ThreadPoolExecutor() as pool:  # while the job waits for the signal
+        port = 29310 + os.getpid() % 300
+        uninterrupted = pool.submit(train_on_ranks, 2, *tiny, STEPS, f"output={whole}", port=port)
+        requeued = cluster.wait(number, "PENDING")
+        assert requeued["Restarts"] == "1" and cluster.job(after)["Reason"] == "Dependency"
+        assert num_logged(run) in (5, 6) and not (run / "model").exists()
+        cluster.command("scontrol", "update", f"JobId={number}", "TimeLimit=30")
+        assert cluster.wait(number, "COMPLETED", "FAILED")["ExitCode"] == "0:0"
+        uninterrupted.result()
     assert cluster.wait(after, "COMPLETED")["ExitCode"] == "0:0"
     assert said((tmp_path / f"slurm-{number}.out").read_text()) == said(LOG)
-    train_on_ranks(2, *tiny, STEPS, f"output={whole}", port=29310 + os.getpid() % 300)
     assert same_weights(run, whole) and runs.metrics(run, MADE) == runs.metrics(whole, MADE)
 
 
@@ -119,14 +123,14 @@ def test_a_job_whose_node_is_lost_goes_on_and_one_that_is_canceled_saves_and_end
     run, node = tmp_path / "runs" / "mine", cluster.nodes[1]
     steps = ["training.max_steps=5000", "training.save_steps=20"]
     number = cluster.submit(adapted(TRAIN, tmp_path, "--recipe demo", *tiny, *steps, "output=runs/mine"))
-    wait(lambda: num_logged(run) > 20, "a checkpoint of the job")
+    wait(lambda: num_logged(run) > 20, "a checkpoint of the job", STEP_S)
     node.kill()
     assert cluster.wait(number, "PENDING")["Restarts"] == "1"
     log = (tmp_path / f"slurm-{number}.out").read_text()
     assert f"train: {node.name} ({node.address}, rank 1) ended, or is cut off" in log
     reached = num_logged(run)
     cluster.start(node)
-    wait(lambda: num_logged(run) > reached, "further steps of the job")
+    wait(lambda: num_logged(run) > reached, "further steps of the job", STEP_S)
     cluster.command("scancel", number)
     assert cluster.wait(number, "CANCELLED")["ExitCode"] == "0:15"
     wait(lambda: not cluster.processes(), "the end of the job's processes", KILL_WAIT_S)
@@ -145,7 +149,7 @@ def test_tasks_of_an_array_share_a_sweep_and_a_job_after_them_writes_its_table(
     whole = re.sub(r" --part \S+| --array=\S+", "", (tmp_path / "job.sh").read_text())
     after = cluster.submit(written(tmp_path, whole), f"--dependency=afterok:{number}")
     seeds = [output / f"seed={seed}" for seed in (1, 2)]
-    wait(lambda: [num_logged(run) for run in seeds] == [4, 4], "four steps of both runs")
+    wait(lambda: [num_logged(run) for run in seeds] == [4, 4], "four steps of both runs", STEP_S)
     cluster.command("scancel", "--signal=TERM", f"{number}_2")
     cluster.wait(f"{number}_2", "PENDING")
     assert cluster.job(f"{number}_1")["JobState"] == "RUNNING", "a task restarts itself alone"
