@@ -20,6 +20,7 @@ from apache_beam.transforms import environments
 
 from clearspan.common.answers import Failure, report
 from clearspan.pipelines.errors import carried_error
+from clearspan.pipelines.execution import cluster
 from clearspan.shards.command import PREFIX
 
 START_S = 4.0
@@ -127,7 +128,7 @@ def run(pipeline: beam.Pipeline) -> bool:
             options = pipeline.options
             if options.view_as(GoogleCloudOptions).template_location or options.view_as(TestOptions).dry_run:
                 return False
-            result.wait_until_finish()
+            cluster.wait(result) if cluster.is_of_dask(result) else result.wait_until_finish()
         return True
     except Exception as error:
         if expected := carried_error(error):
