@@ -41,12 +41,12 @@ from clearspan.pipelines.readers import columns_read
 from clearspan.pipelines.units import decisions, preflight, update
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs
-from clearspan.pipelines.units.commit import commit, load_results
+from clearspan.pipelines.units.commit import commit, load_results, remove_stage
 from clearspan.pipelines.units.curation import Curation, held_out_share
 from clearspan.pipelines.units.decisions import have_marks
 from clearspan.pipelines.units.job import FOLDERS, STAGED, Job, done_units
 from clearspan.pipelines.units.numbering import numbered
-from clearspan.pipelines.units.ownership import fruitless, own_files
+from clearspan.pipelines.units.ownership import fruitless
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
 from clearspan.shards.command import EXPECTED, BeamOptions
@@ -169,18 +169,6 @@ def _tidy(job: Job) -> None:
         for dataset in job.datasets:
             for name in ("", *FOLDERS):
                 remove_temporaries(Path(dataset, name))
-
-
-def _remove_stage(job: Job) -> None:
-    """Remove the files that the first stage of a run with two stages wrote. It is called when the dataset is finished.
-
-    The first stage writes entries, by which it is decided which examples are duplicates or held out.
-    """
-    if storage.list_files(job.staged_folder):
-        storage.remove_files(job.folder, own_files(job.folder, f"{STAGED}/"))
-    if not storage.is_remote(job.folder):
-        with contextlib.suppress(OSError):  # it is missing, or holds files of somebody
-            Path(job.staged_folder).rmdir()
 
 
 def _uncommit(job: Job) -> None:
@@ -348,18 +336,18 @@ def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOption
 def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> DatasetSummary | None:
     if not units and len(done_units(job.folder)) == job.num_units:
         commit(job)
-        _remove_stage(job)
+        remove_stage(job)
         return _summary(job, plan, [], 0.0)
     start = time.perf_counter()
     if job.builder.numbers_records:
         units = numbered(plan.root, units, options.quiet)
-    with Progress(job.folder, plan.units, options.quiet):
+    with Progress(job.folder, plan.units, options.quiet, elsewhere=options.runner_named):
         shares = not options.runner_named or storage.is_remote(plan.root)
         if not _run_beam(job, units if shares else [unit.elsewhere() for unit in units], options):
             return None
     if not shares:
         _check_after(job, plan, options)
-    _remove_stage(job)
+    remove_stage(job)
     _tidy(job)
     return _summary(job, plan, units, time.perf_counter() - start)
 

@@ -28,7 +28,7 @@ from apache_beam.metrics import Metrics
 from clearspan.common.errors import PipelineError
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import carrying_errors
-from clearspan.pipelines.units.commit import commit
+from clearspan.pipelines.units.commit import commit, remove_late_stage
 from clearspan.pipelines.units.job import Job
 from clearspan.pipelines.units.plan import Unit
 from clearspan.pipelines.units.rounds import Element, Round, rounds
@@ -52,6 +52,15 @@ def _working(job: Job) -> Iterator[None]:
         if storage.is_remote(job.folder) or storage.is_remote(job.root):  # not every runner does this
             storage.use_options(job.beam)
         yield
+
+
+@contextlib.contextmanager
+def _tidying(job: Job) -> Iterator[None]:
+    """Context manager for a step of the work, which leaves no files if the run has ended without this worker."""
+    try:
+        yield
+    finally:
+        remove_late_stage(job)
 
 
 class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not followed
@@ -80,7 +89,8 @@ class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not foll
         if storage.exists(self.job.stopped_path):
             raise PipelineError(json.loads(storage.read_bytes(self.job.stopped_path)))
         try:
-            counts = process_unit(unit, self.job, self.worker).counts
+            with _tidying(self.job):
+                counts = process_unit(unit, self.job, self.worker).counts
         except PipelineError as error:
             # A retry cannot help, unlike after a failure of a disk or a network. Stop the other units too.
             with contextlib.suppress(OSError):
@@ -124,7 +134,7 @@ def work(keyed: tuple[Element, Any], job: Job, round_: Round) -> tuple[int, int]
         groups by key, waits for all of them.
     """
     if keyed[0] != NO_WORK:
-        with _working(job):
+        with _working(job), _tidying(job):
             round_.work(job, *keyed[0])
     return DONE
 

@@ -20,7 +20,7 @@ from apache_beam.transforms import environments
 
 from clearspan.common.answers import Failure, report
 from clearspan.pipelines.errors import carried_error
-from clearspan.pipelines.execution import cluster
+from clearspan.pipelines.execution import dask_cluster, job_service
 from clearspan.shards.command import PREFIX
 
 START_S = 4.0
@@ -122,18 +122,19 @@ def run(pipeline: beam.Pipeline) -> bool:
             error has the same message.
     """
     threading.excepthook = _thread_failed
+    options = pipeline.options
     try:
-        with on_loopback():
-            result = pipeline.run()
-            options = pipeline.options
+        with on_loopback(), job_service.without_tracebacks():
+            with job_service.taking_the_job(job_service.endpoint(options)):
+                result = pipeline.run()
             if options.view_as(GoogleCloudOptions).template_location or options.view_as(TestOptions).dry_run:
                 return False
-            cluster.wait(result) if cluster.is_of_dask(result) else result.wait_until_finish()
+            dask_cluster.wait(result) if dask_cluster.is_of_dask(result) else result.wait_until_finish()
         return True
     except Exception as error:
-        if expected := carried_error(error):
+        if expected := carried_error(error) or job_service.failure(error, options):
             raise expected from None
-        if "Channel closed prematurely" in str(error):
+        if job_service.WORKER_LOST in str(error):
             _leave()
         raise
 

@@ -1,11 +1,15 @@
 """Last step of a run: check that the results of all work units make up a complete dataset, and write its manifest."""
 
+import contextlib
 from collections.abc import Iterable
+from pathlib import Path
 
 from clearspan.common.errors import PipelineError
 from clearspan.pipelines.counter import Counts
 from clearspan.pipelines.units.job import DONE, REJECTED, STAGED, Job, UnitResult, done_units, load_result
+from clearspan.pipelines.units.ownership import own_files
 from clearspan.shards import Manifest, ShardInfo, held_out, storage
+from clearspan.shards.manifest import NAME as MANIFEST
 
 
 def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest | None]:
@@ -107,3 +111,28 @@ def commit(job: Job) -> Manifest:
         held.save(job.validation_folder)
     manifest.save(job.folder)
     return manifest
+
+
+def remove_stage(job: Job) -> None:
+    """Remove the files that the first stage of a run with two stages wrote. It is called when the dataset is finished.
+
+    The first stage writes entries, by which it is decided which examples are duplicates or held out.
+    """
+    if storage.list_files(job.staged_folder):
+        storage.remove_files(job.folder, own_files(job.folder, f"{STAGED}/"))
+    if not storage.is_remote(job.folder):
+        with contextlib.suppress(OSError):  # it is missing, or holds files of somebody
+            Path(job.staged_folder).rmdir()
+
+
+def remove_late_stage(job: Job) -> None:
+    """Remove the files of the first stage if the dataset is finished. A worker calls it after each of its steps.
+
+    A worker that was cut off goes on with its step when others have repeated it and the run has ended.
+    """
+    if (
+        job.curation.is_staged
+        and storage.exists(job.path(MANIFEST))
+        and len(done_units(job.folder)) == job.num_units  # otherwise a run makes a lost unit again
+    ):
+        remove_stage(job)

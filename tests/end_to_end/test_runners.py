@@ -76,7 +76,6 @@ def test_two_dask_workers_share_the_units(words: list[str], finished: dict[str, 
         try:
             assert main([*words, "--output", str(tmp_path / "out"), *dask]) == 0
         finally:
-            distributed.default_client().close()
     assert tree(tmp_path / "out") == finished
     assert len(used) == 2
 

@@ -24,6 +24,7 @@ PACKAGES = {
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
     "sbatch": "slurm-client",
+    "haproxy": "haproxy",
 }
 """Program -> the Debian package that has it."""
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
