@@ -3,8 +3,8 @@
     this process ──the job──> job service ──> workers, on hosts of which this process knows nothing
                  <─messages, state──
 
-A message about a failure is a traceback of many lines, and the job's end tells the failure again. This module leaves out
-the message, and makes one line of the failure.
+A message about a failure is a traceback of many lines, and the job's end tells the failure again. This module leaves
+out the message, and makes one line of the failure.
 """
 
 import contextlib

@@ -73,9 +73,9 @@ def test_two_dask_workers_share_the_units(words: list[str], finished: dict[str, 
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         cluster.scheduler.add_plugin(Watch())
         dask = [DASK, f"--dask_client_address={cluster.scheduler_address}", "--dask_npartitions=2"]
-        try:
-            assert main([*words, "--output", str(tmp_path / "out"), *dask]) == 0
-        finally:
+        assert main([*words, "--output", str(tmp_path / "out"), *dask]) == 0
+        with pytest.raises(ValueError, match="No client"):
+            distributed.default_client()
     assert tree(tmp_path / "out") == finished
     assert len(used) == 2
 

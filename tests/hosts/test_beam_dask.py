@@ -55,7 +55,7 @@ def test_two_hosts_of_dask_give_the_bytes_of_one_machine(
     assert digests(str(tmp_path / "out")) == case(builder).digests
 
 
-@pytest.mark.guarantee("any-workers", "object-stores")
+@pytest.mark.guarantee("any-workers")
 @pytest.mark.parametrize("builder", COMMANDS)
 def test_two_hosts_of_dask_give_them_from_bucket_to_bucket(
     cluster: DaskCluster, hosts: tuple[DaskCluster, Store], bucket: str, case: Callable[[str], Case], builder: str

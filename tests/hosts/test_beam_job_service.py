@@ -44,7 +44,7 @@ def test_pools_on_two_hosts_give_the_bytes_of_one_machine(
     assert digests(str(tmp_path / "out")) == case(builder).digests
 
 
-@pytest.mark.guarantee("any-workers", "object-stores")
+@pytest.mark.guarantee("any-workers")
 def test_pools_on_two_hosts_give_them_from_bucket_to_bucket(
     service: JobService, hosts: tuple[JobService, Store], case: Callable[[str], Case], corpora: Path
 ) -> None:

@@ -127,6 +127,33 @@ def test_progress_counts_the_input_of_the_units_that_finish(tmp_path: Path, monk
     watched.close()
 
 
+def test_a_run_elsewhere_in_which_nothing_finishes_says_so_once_in_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    units = tuple(cut("corpus", [Input("a.parquet", 1000, "parquet", None, "")], 300))
+    watched = {where: progress.Progress(str(tmp_path), units, True, where) for where in (True, False)}
+    (tmp_path / "_staged").mkdir()
+    for seconds, finished, is_told in (
+        (599, None, 0),
+        (601, None, 1),
+        (900, "00000", 0),
+        (1499, None, 0),
+        (1501, None, 1),
+    ):
+        now[0] = seconds
+        if finished:
+            (tmp_path / "_staged" / f"{finished}.json").touch()
+        watched[False].poll()
+        assert capsys.readouterr().err == ""
+        watched[True].poll()
+        line = "pipelines: no work unit has finished for 10 min: if a worker's host is gone, stop this command and "
+        assert capsys.readouterr().err == f"{line}run it again to continue\n" * is_told
+    for bar in watched.values():
+        bar.close()
+
+
 @pytest.mark.parametrize(
     ("workers", "cores", "units", "megabytes", "expected"),
     [

@@ -18,6 +18,7 @@ from clearspan.common.files import TEMPORARY, InUseError, locked, sha256, tempor
 from clearspan.pipelines import run
 from clearspan.pipelines.builders.documents import Documents
 from clearspan.pipelines.counter import Counts
+from clearspan.pipelines.execution import graph
 from clearspan.pipelines.units import decisions, update
 from clearspan.pipelines.units.commit import load_results
 from clearspan.pipelines.units.job import DONE, STAGED, Curation, Job, UnitResult
@@ -469,3 +470,30 @@ def test_a_record_that_no_run_wrote_is_none(updated: Path, content: bytes) -> No
     update.complete_killed_update(str(updated))
     update.discard(str(updated))
     assert sorted(path for path in updated.rglob("*") if path.is_file()) == before
+
+
+@pytest.mark.guarantee("killed-run")
+@pytest.mark.slow
+def test_what_a_worker_leaves_behind_that_ends_after_the_run_is_removed(
+    pipeline: Command,
+    texts: list[str],
+    tmp_path: Path,
+    tree: Callable[[Path], dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that was cut off; a unit that is made again beside the manifest needs the files of its first stage."""
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts[:12]))
+    words = ("--input", tmp_path / "a.jsonl", "--unit-bytes", "20000", "--min-tokens", "1", "--dedup")
+    build, made = graph.build, []
+    monkeypatch.setattr(graph, "build", lambda *arguments: (made.append(arguments[1:]), build(*arguments)))
+    assert pipeline(*words).code == 0
+    expected = tree(tmp_path / "out")
+    job, units = made[0]
+    assert len(units) > 1 and not Path(job.staged_folder).exists()
+    late = graph.ProcessUnit(job)
+    late.setup()
+    assert list(late.process(units[1])) == [graph.DONE]
+    assert tree(tmp_path / "out") == expected and not Path(job.staged_folder).exists()
+    Path(job.result_path(0)).unlink()
+    assert pipeline(*words).code == 0 and len(made) == 2
+    assert tree(tmp_path / "out") == expected
