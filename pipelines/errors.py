@@ -16,6 +16,8 @@ from clearspan.common.errors import PipelineError
 from clearspan.common.terminal import one_line
 from clearspan.shards.command import EXPECTED, PREFIX
 
+CONTINUE = "then run the same command again to continue"
+"""End of a line on a run that was stopped by what the user can start again."""
 _CARRIED = re.compile(r"\[clearspan:([A-Za-z0-9+/=]*)\]")
 
 

@@ -15,11 +15,11 @@ from typing import Any
 from clearspan.common.errors import PipelineError
 from clearspan.common.progress import counted
 from clearspan.common.terminal import one_line, warn
+from clearspan.pipelines.errors import CONTINUE
 from clearspan.shards.command import PREFIX
 
 CLOSE_S = 5.0
 """Seconds that the client may take to close. It waits for an answer of the scheduler, which may be lost."""
-CONTINUE = "then run the same command again to continue"
 
 
 def is_of_dask(result: Any) -> bool:

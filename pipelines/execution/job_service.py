@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 
 from clearspan.common.errors import PipelineError
 from clearspan.common.terminal import MAX_SAID, one_line, warn
-from clearspan.pipelines.errors import carried_error
+from clearspan.pipelines.errors import CONTINUE, carried_error
 from clearspan.shards.command import PREFIX
 
 ANSWER_S = 10.0
@@ -26,7 +26,6 @@ ANSWER_S = 10.0
 WORKER_LOST = "Channel closed prematurely"
 """Beam's message when the connection to a worker has ended."""
 _DETAILS = re.compile(r'details = "(.*)"')
-CONTINUE = "then run the same command again to continue"
 
 
 def endpoint(options: PipelineOptions) -> str:
@@ -37,7 +36,7 @@ def endpoint(options: PipelineOptions) -> str:
 @contextlib.contextmanager
 def taking_the_job(address: str) -> Iterator[None]:
     """Context manager for the start of a job: after 10 seconds, print a line that says what it waits for."""
-    text = f"{PREFIX}: the job service at {address} has not taken the job yet: check --job_endpoint if it takes longer"
+    text = f"{PREFIX}: the job service at {address} has not taken the job yet: check its address if it takes longer"
     timer = threading.Timer(ANSWER_S, warn, [text])
     timer.daemon = True
     if address:
@@ -78,7 +77,7 @@ def _failure(error: Exception, address: str) -> Exception | None:
             "memory ran out"
         )
     if isinstance(error, grpc.FutureTimeoutError):
-        return PipelineError(f"no job service answers at {address}: start it, or check --job_endpoint, {CONTINUE}")
+        return PipelineError(f"no job service answers at {address}: start it, or check its address, {CONTINUE}")
     details = _DETAILS.findall(text)
     said = details[-1][:MAX_SAID] if details else one_line(error, MAX_SAID)
     if isinstance(error, grpc.RpcError):

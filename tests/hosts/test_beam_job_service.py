@@ -98,7 +98,7 @@ def test_a_lost_job_service_ends_the_run_in_one_line_and_the_same_command_does_t
         )
         assert re.fullmatch(lost, running.end(1))
     alone = service.make(*command, "--job_server_timeout=2", code=1)
-    expected = "start it, or check --job_endpoint, then run the same command again to continue"
+    expected = "start it, or check its address, then run the same command again to continue"
     assert alone == f"pipelines: no job service answers at localhost:8099: {expected}\n"
     service.start_service()
     assert service.make(*command) == ""
