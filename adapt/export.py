@@ -12,7 +12,7 @@ from pathlib import Path
 
 from clearspan.adapt import report
 from clearspan.adapt.decision import Decision
-from clearspan.adapt.judging import SHARES
+from clearspan.adapt.judging import QUESTION_SHARES
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.originals import find_originals, with_originals
 from clearspan.adapt.runner import AdaptRecord
@@ -42,7 +42,7 @@ def source(decision: Decision, options: Adapt) -> Path:
 
 def models(options: Adapt) -> dict[str, Path]:
     """Return the folders of all models that may be delivered, by the names that adapt.json records for them."""
-    shares = {f"{TRAINED} {share:g}": options.shares / f"{share:g}" for share in SHARES if share != 1}
+    shares = {f"{TRAINED} {share:g}": options.shares / f"{share:g}" for share in QUESTION_SHARES if share != 1}
     return {TRAINED: options.trained, **options.untrained, f"{TRAINED} 1": options.exported, **shares}
 
 

@@ -46,14 +46,14 @@ from clearspan.pipelines.text.chunks import Chunker
 from clearspan.retrieval.ranks import Chunks
 from clearspan.retrieval.stemming import STEMMERS, versions_of
 from clearspan.shards import held_out
-from clearspan.train.interpolate import interpolate, share_of
+from clearspan.train.interpolate import interpolate, is_interpolated, share_of
 from clearspan.train.run_folder import check_model
 
 VERSION = 3
 """Version of how a verdict is reached, increased whenever that changes."""
 EARLIER = 2
 """The version of verdicts whose k1 and b were not chosen, and whose fingerprints had no versions of a stemmer."""
-SHARES = (0.25, 0.5, 1.0)
+QUESTION_SHARES = (0.25, 0.5, 1.0)
 """Shares of the trained weights of which the questions choose one: the model before training takes part by itself."""
 BLOCK_TEXTS = 8192
 """Number of documents that are cut into chunks at a time."""
@@ -105,6 +105,13 @@ class Judging(Command):
         untrained = [Candidate(name, path, about.get(name, f"{name}, the base model")) for name, _, path in named]
         return [_trained(self.trained, share_of(self.trained)), *untrained]
 
+    @property
+    def choose_share(self) -> bool:
+        """Whether the questions choose the share of the trained weights: they do if there are at least 50 (`FEW`)."""
+        if None in (self.start, self.exported, self.shares) or self.queries is None:
+            return False
+        return len({query.text for query in read_queries(self.queries)}) >= FEW
+
     def run(self) -> Result:
         """Rank the systems and write the verdicts to the file `output`.
 
@@ -123,42 +130,45 @@ def _trained(folder: Path, share: float) -> Candidate:
     return Candidate(TRAINED, str(folder), about, is_trained=True)
 
 
-def for_questions(options: Judging) -> list[Candidate]:
-    """Return the models to compare by the questions: if these are at least 50, the trained model has several shares.
+def candidates_for_questions(options: Judging) -> list[Candidate]:
+    """Return the models to compare by the questions: if these are at least 50, the trained model has several shares."""
+    trained, *untrained = options.candidates
+    shares = write_shares(options)
+    variants = [replace(_trained(folder, share), share=share) for share, folder in shares.items()]
+    return [*(variants or [trained]), *untrained]
 
-    The models with the shares of which they choose are written, unless they are there, undamaged.
+
+def write_shares(options: Judging) -> dict[float, Path]:
+    """Write the models of the shares that the questions choose from, unless undamaged copies exist.
+
+    Returns:
+        The share -> the folder of the model, the share of `options.trained` first; {} if there is no choice.
     """
-    first, *untrained = options.candidates
-    questions = {query.text for query in read_queries(options.queries)} if options.queries else ()
-    if options.start is None or options.exported is None or options.shares is None or len(questions) < FEW:
-        return [first, *untrained]
+    if options.start is None or options.exported is None or options.shares is None or not options.choose_share:
+        return {}
     kept = share_of(options.trained)
-    folders = {kept: options.trained} if kept in SHARES else {}
-    for share in SHARES:
+    folders = {kept: options.trained} if kept in QUESTION_SHARES else {}
+    for share in QUESTION_SHARES:
         if share not in folders:
-            folders[share] = with_share(options.start, options.exported, share, options.shares)
-    return [*(replace(_trained(folder, share), share=share) for share, folder in folders.items()), *untrained]
+            folders[share] = _interpolated(options.start, options.exported, share, options.shares)
+    return folders
 
 
-def with_share(start: Path, exported: Path, share: float, folder: Path) -> Path:
-    """Return the folder of the model with a share of the trained weights; write it unless it is there, undamaged.
-
-    Args:
-        start: the model before training.
-        exported: the model with all of the trained weights, which is the result for the share 1.
-        share: the share of the trained weights.
-        folder: the folder in which the model gets the name of its share, such as 0.5.
-    """
+def _interpolated(start: Path, exported: Path, share: float, folder: Path) -> Path:
+    """Return the folder of the model with a share of the trained weights; write it unless it is there, undamaged."""
     model = folder / f"{share:g}"
     if share == 1:
         return exported
     try:
         check_model(model)
+        if is_interpolated(model, start, exported):
+            return model
+        shutil.rmtree(model)  # of another training
     except FolderChangedError as error:
         if model.exists():
             notice(f"{error} (moved to {set_aside(model)})")
-        folder.mkdir(parents=True, exist_ok=True)
-        interpolate(start, exported, share, model)
+    folder.mkdir(parents=True, exist_ok=True)
+    interpolate(start, exported, share, model)
     return model
 
 
@@ -196,12 +206,10 @@ def write_verdicts(options: Judging) -> None:
         try:
             known = load_checksummed(options.output.read_bytes())["inputs"]
             if known == inputs or known == fingerprint(options, EARLIER):
-                for_questions(options)
+                write_shares(options)
                 return
         except (ValueError, KeyError) as error:
             notice(f"{options.output}: damaged ({error}): the verdict is computed again")
-    if options.shares is not None:  # which may be of other models
-        shutil.rmtree(options.shares, ignore_errors=True)
     cut, notes = None, tuple[str, ...]()
     if options.chunk_tokens is not None:
         cut = functools.partial(chunks_of, options.chunk_tokens)
@@ -217,7 +225,7 @@ def write_verdicts(options: Judging) -> None:
         progress=sys.stderr.isatty(),
         say=notice,
     )
-    of_questions = judged(for_questions(options), queries=options.queries) if options.queries else None
+    of_questions = judged(candidates_for_questions(options), queries=options.queries) if options.queries else None
     every = {"held_out": judged(options.candidates), "questions": of_questions}
     found = {
         name: each and dataclasses.replace(each, notes=(*each.notes, *notes)).to_json() for name, each in every.items()
@@ -264,7 +272,9 @@ def fingerprint(options: Judging, of_version: int | None = None) -> str:
         stemmer = {"stemmer": options.stemmer} if of_version == EARLIER else versions_of(options.stemmer)
         models += [(name, str(value)) for name, value in stemmer.items()]
     models += [("chunks", str(options.chunk_tokens))] if options.chunk_tokens else []
-    models += [(str(SHARES), model_sha256(each)) for each in (options.start, options.exported) if each is not None]
+    if options.choose_share:
+        between = [each for each in (options.start, options.exported) if each is not None]
+        models += [(str(QUESTION_SHARES), model_sha256(each)) for each in between]
     parts = held_out.manifest_sha256s(options.data)
     queries = options.queries and sha256(options.queries)
     how = {"prompts": options.prompt_name, "precision": options.precision}

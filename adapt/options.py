@@ -57,8 +57,8 @@ class Adapt(Options):
     """Recipe with a dataset `text`, by name or as a YAML file (default: chosen by the texts)."""
     share: Annotated[float | None, Flag("F"), Ge(0), Le(1)] = None
     """Share of the trained weights in the model that is judged and searched with, the rest being those before training;
-    1: the trained model itself (default: 1/2, or less if held-out texts need less; that which 50 questions or more
-    need, with --queries; 1 for a static encoder).
+    1: the trained model itself (default: 1/2, or 1/4 or 0 if held-out texts rank better with it; with 50 questions or
+    more in --queries, the one of 1/4, 1/2 and 1 that they rank best with; 1 for a static encoder).
     """
     queries: Annotated[Path | None, Flag("FILE")] = None
     """File of your own questions, to judge by: csv, tsv or jsonl with the field query, and text (the relevant

@@ -23,8 +23,7 @@ SHORT, LONG = 32, 1024
 FEW_TEXTS = 10_000
 """Below this number of texts, training reads them three times."""
 NUM_EVALUATIONS, NUM_BY_STATIC = 2, 4
-"""Number of evaluations during training, in addition to the evaluation at its start. A transformer's takes as long as a
-dozen steps."""
+"""Number of evaluations during training, in addition to the evaluation at its start. A transformer's takes seconds."""
 RANKED, RANKED_BY_STATIC = 900, 20_000
 """Number of texts that an evaluation ranks: a transformer embeds 900 in seconds, a static encoder 20,000."""
 STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.02")

@@ -12,7 +12,15 @@ from typing import Any
 
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.preflight import sample_texts
-from clearspan.adapt.stages import QUESTIONS_FILE, Stage, title, without_chunks, without_inputs
+from clearspan.adapt.stages import (
+    EVALUATIONS,
+    QUESTIONS_FILE,
+    Stage,
+    title,
+    without_chunks,
+    without_evaluations,
+    without_inputs,
+)
 from clearspan.common import files, terminal
 from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.checksummed_folder import FolderChangedError, set_aside
@@ -114,13 +122,20 @@ class AdaptRecord:
     def save(self) -> None:
         files.write_bytes(self.folder / STATE, dump_checksummed(self.content, indent=2))
 
+    def _finished(self, stage: Stage, options: Adapt) -> str | None:
+        """Return the command that finished a stage; this one if only its evaluations, which no user set, are others."""
+        done = self.commands.get(stage.name)
+        if not done or stage.name != "train" or any(key.startswith(EVALUATIONS) for key in options.overrides):
+            return done
+        return stage.recorded if without_evaluations(done) == without_evaluations(stage.recorded) else done
+
     def check(self, stage: Stage, options: Adapt) -> None:
         """Raise UsageError if an earlier call finished a stage with another command.
 
         The inputs may differ once the folder is finished, because it can then be updated (`adapt.updating`), and so may
         the length of chunks, because the vectors are then made again (`adapt.export`); but not both at once.
         """
-        done = self.commands.get(stage.name)
+        done = self._finished(stage, options)
         is_same = done in (None, stage.recorded)
         if done and (self.is_finished or self.content.get(UPDATED)):
             is_same = without_inputs(without_chunks(done)) == without_inputs(without_chunks(stage.recorded))
@@ -147,7 +162,7 @@ class AdaptRecord:
             CommandError: the command failed.
             DataError: the output cannot be used (`Stage.check`).
         """
-        done = self.commands.get(stage.name)
+        done = self._finished(stage, options)
         self.check(stage, options)
         if self.content.get(UPDATED) and done and _is_of_the_verdict(stage, done, options):
             terminal.notice(f"{title(stage, options)}\n$ {done}  # finished: of the texts before the update")

@@ -42,6 +42,8 @@ TEXTS, MINED_TEXTS, VECTORS, INTERPOLATED = "texts", "mined", "vectors", "interp
 """Names in the output folder."""
 INPUT, CHUNK_TOKENS = "--input=", "--chunk-tokens="
 """Beginnings of the arguments of a stage's command that name the inputs, and the length of chunks."""
+EVALUATIONS = "training.eval_steps="
+"""Beginning of the recipe key that says how often a training evaluates; versions choose it differently."""
 MINED, NEAREST = 8, 128
 """Number of hard negatives for each title, and number of nearest texts from which the negatives are taken."""
 MIN_TOKENS = 16
@@ -129,6 +131,11 @@ def _run_here(command: Vocabulary | Questions, quiet: bool) -> None:
 def without_inputs(command: str) -> list[str]:
     """Return the arguments of a stage's command without those that name the inputs."""
     return [word for word in shlex.split(command) if not word.startswith(INPUT)]
+
+
+def without_evaluations(command: str) -> str:
+    """Return a stage's command without the interval of evaluations, which changes no step of a training."""
+    return shlex.join(word for word in shlex.split(command) if not word.startswith(EVALUATIONS))
 
 
 def without_chunks(command: str) -> str:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from clearspan.common import files
 from clearspan.common.checksummed_folder import NAME as MANIFEST
 from clearspan.common.checksummed_folder import FolderChangedError, read_manifest, write_manifest
-from clearspan.common.encoder.fingerprint import model_files
+from clearspan.common.encoder.fingerprint import digest, model_files, model_sha256
 from clearspan.common.hub import PICKLES
 from clearspan.common.model_folder import EncoderError, read_modules, refusing
 from clearspan.common.terminal import one_line
@@ -61,7 +61,7 @@ def interpolate(start: Path, trained: Path, share: float, output: Path) -> None:
         elif share and (trained / ADAPTER).is_dir():  # an adapter gives the weights of share 1
             shutil.copytree(trained / ADAPTER, part / ADAPTER, copy_function=shutil.copyfile)
         (part / CARD).write_text(_card(trained, share), encoding="utf-8")
-        write_manifest(part, MODEL, {"share": share})
+        write_manifest(part, MODEL, {"share": share, "of": _fingerprint(start, trained)})
         part.rename(output)
     except SafetensorError as error:
         raise OSError(f"{output}: could not be written (is the disk full?): {one_line(error)}") from None
@@ -132,6 +132,18 @@ def share_of(model: Path) -> float:
         return float(read_manifest(model, MODEL)[0].get("share", 1))
     except FolderChangedError:
         return 1.0
+
+
+def is_interpolated(model: Path, start: Path, trained: Path) -> bool:
+    """Return whether `interpolate` made a model from these two models as they are now."""
+    try:
+        return read_manifest(model, MODEL)[0].get("of") == _fingerprint(start, trained)
+    except FolderChangedError:
+        return False
+
+
+def _fingerprint(start: Path, trained: Path) -> str:
+    return digest(start=model_sha256(start), trained=model_sha256(trained))
 
 
 def resaved(folder: Path, output: Path) -> Path:

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from clearspan.adapt import judging
-from clearspan.adapt.judging import Judging, fingerprint, for_questions, write_verdicts
+from clearspan.adapt.judging import Judging, candidates_for_questions, fingerprint, write_verdicts
 from clearspan.common import words
 from clearspan.common.checksummed import dump_checksummed
 from clearspan.common.records import DataError
@@ -157,7 +157,7 @@ def shares_of(options: Judging) -> dict[float | None, float]:
         each.share: round(
             float((load_file(Path(each.model, "model.safetensors"))["embedding.weight"] - before).mean()), 5
         )
-        for each in for_questions(options)
+        for each in candidates_for_questions(options)
         if each.is_trained
     }
 
@@ -166,13 +166,13 @@ def shares_of(options: Judging) -> dict[float | None, float]:
 def test_fifty_questions_choose_among_the_shares_of_the_training(shared: Judging) -> None:
     """The one that titles chose is first, so it stays if another finds no more."""
     assert list(shares_of(shared).items()) == [(0.5, 0.5), (0.25, 0.25), (1.0, 1.0)]
-    assert [each.name for each in for_questions(shared)] == ["trained"] * 3 + ["given"]
+    assert [each.name for each in candidates_for_questions(shared)] == ["trained"] * 3 + ["given"]
     assert [each.share for each in shared.candidates] == [None, None], "titles choose none here"
     assert shared.queries is not None and shared.shares is not None and shared.exported is not None
     assert [path.name for path in shared.shares.iterdir()] == ["0.25"]
     shared.queries.write_text("".join(shared.queries.read_text().splitlines(keepends=True)[:49] * 2))
-    assert [each.share for each in for_questions(shared)] == [None, None], "of 49, none"
-    assert [each.share for each in for_questions(replace(shared, queries=None))] == [None, None]
+    assert [each.share for each in candidates_for_questions(shared)] == [None, None], "of 49, none"
+    assert [each.share for each in candidates_for_questions(replace(shared, queries=None))] == [None, None]
 
 
 def test_a_model_with_a_share_is_written_again_if_it_is_damaged_or_of_other_models(
@@ -191,7 +191,7 @@ def test_a_model_with_a_share_is_written_again_if_it_is_damaged_or_of_other_mode
     assert fingerprint(shared) != kept
     with pytest.raises(DataError):  # this dataset cannot be judged
         write_verdicts(shared)
-    assert shares_of(shared)[0.25] == 1.0
+    assert shares_of(shared) == {0.5: 0.5, 0.25: 1.0, 1.0: 4.0}
 
 
 @pytest.mark.guarantee("verdict-among-all")

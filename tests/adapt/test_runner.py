@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clearspan.adapt import run
+from clearspan.adapt import run, runner
 from clearspan.adapt.options import UNTRAINED, Adapt
 from clearspan.adapt.runner import UPDATED, AdaptRecord, with_share, with_stemmer
 from clearspan.adapt.stages import Stage
@@ -77,6 +77,26 @@ def test_a_step_that_another_command_finished_is_refused(
             assert str(caught.value) == f"`output` adapted: {made_by}"
         else:
             AdaptRecord(OPTIONS.output, state).check(stage(name, words), OPTIONS)
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize("more", [{}, {"embed": "embed"}, {UPDATED: "yes"}])
+def test_a_training_that_an_earlier_version_evaluated_more_often_is_finished(
+    more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "clearspan.train --recipe=pairs training.eval_steps={} training.max_steps={}"
+    steps = {**made(train=line.format(57, 225)), **{name: text for name, text in more.items() if name != UPDATED}}
+    state: dict[str, Any] = {"steps": steps, **({UPDATED: True} if UPDATED in more else {})}
+    record = AdaptRecord(OPTIONS.output, state)
+    monkeypatch.setattr(runner, "damage", lambda *_: "")
+    monkeypatch.setattr(Stage, "run", lambda *_: pytest.fail("trains again"))
+    record.run(stage("train", line.format(113, 225))._replace(of_call={}), OPTIONS)
+    assert record.commands["train"] == steps["train"]
+    with pytest.raises(UsageError, match="its step train was made by another command"):
+        record.check(stage("train", line.format(57, 300)), OPTIONS)
+    own = dataclasses.replace(OPTIONS, overrides=("training.eval_steps=113",))
+    with pytest.raises(UsageError, match="its step train was made by another command"):
+        record.check(stage("train", line.format(113, 225)), own)
 
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")

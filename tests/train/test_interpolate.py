@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from clearspan.common.checksummed_folder import FolderChangedError, read_manifest
 from clearspan.common.encoder.fingerprint import model_files
 from clearspan.common.model_folder import EncoderError
-from clearspan.train.interpolate import interpolate, share_of
+from clearspan.train.interpolate import interpolate, is_interpolated, share_of
 from clearspan.train.run_folder import ADAPTER, MODEL, check_model
 from tests.conftest import ROOT
 
@@ -59,7 +59,9 @@ def test_each_weight_lies_between_the_two_by_the_share(
             atol=1e-7 if tensor.dtype == torch.float32 else 1e-4,
         )
     assert (tmp_path / "mixed/tokenizer.json").read_bytes() == (trained / "tokenizer.json").read_bytes()
-    assert read_manifest(tmp_path / "mixed", MODEL)[0] == {"share": share}
+    assert read_manifest(tmp_path / "mixed", MODEL)[0]["share"] == share == share_of(tmp_path / "mixed")
+    assert is_interpolated(tmp_path / "mixed", minilm, trained)
+    assert not is_interpolated(tmp_path / "mixed", trained, minilm) and not is_interpolated(minilm, minilm, trained)
     check_model(tmp_path / "mixed")
     vectors = SentenceTransformer(str(tmp_path / "mixed"), device="cpu").encode(TEXTS)
     assert np.isfinite(vectors).all()
