@@ -8,6 +8,7 @@ Importing this module imports torch and DeepSpeed, which takes seconds.
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ NOTHING_PICKS = (
     "training.eval_data and data.NAME.validation are not set: no score picks a checkpoint, the last is exported; to "
     "pick the best, give SentEval's folder, a csv of scored pairs, or held-out examples"
 )
+SHARED_S = 70
+"""The time, in seconds, that a file of rank 0 may take to be seen on other machines; NFS keeps names for 60 seconds."""
 NOT_COMPARED = "whether it is better than the model you began with was not measured: set training.eval_data"
 
 
@@ -96,6 +99,26 @@ def check_same_inputs(recipe: Recipe) -> None:
         facts = {name: str(value) for name, value in keys if name not in read}
         facts |= {f"what {name} holds": value for name, value in read.items()}
     machines.check_same(facts, gathered, "give all machines the same recipe, model and shards")
+
+
+def check_shared_output(recipe: Recipe) -> None:
+    """Raise RecipeError, on every rank, if a machine does not see what rank 0 wrote into the output folder.
+
+    A network file system may show a new file later; this is waited for.
+    """
+    path = Path(recipe.output) / run_folder.RECIPE
+    written = agreed(lambda: files.sha256(path))
+
+    def seen() -> str:
+        with contextlib.suppress(OSError):
+            return files.sha256(path)
+        return "nothing"
+
+    end = time.monotonic() + SHARED_S
+    while (found := seen()) != written and time.monotonic() < end:
+        time.sleep(0.2)
+    facts = {f"what output {recipe.output} holds": found}
+    machines.check_same(facts, gathered, "give all machines one shared folder")
 
 
 def notes(
@@ -178,6 +201,8 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
         check_ranks(recipe)
     with contextlib.ExitStack() as stack:
         resumes = agreed(lambda: stack.enter_context(output(recipe, resume, dry_run)))
+        if machines.several():
+            check_shared_output(recipe)
         lines = [line for stream in feed.streams.values() for line in stream.left_out()] + precision
         lines += [kernels] if kernels else []
         lines += [] if resumes else notes(recipe, learner, feed, held_out, total, padding)

@@ -1,7 +1,7 @@
 """Train as one rank on the host whose network namespace NAMESPACE names: `train/run.py`, with sockets of that host.
 
-SCRIPT names another script to run in its place.
-The environment variables JOIN_S, SILENCE_S and BEAT_S replace the times of `train.engine.machines`.
+SCRIPT names another script to run in its place. With OWN_FOLDER, the working folder is the host's own.
+JOIN_S, SILENCE_S, BEAT_S and SHARED_S replace times of `train.engine.machines` and `train.job`.
 `tests.processes.run_commands` forks this from a process that has imported torch already, as `ip netns exec` could not.
 """
 
@@ -10,7 +10,9 @@ import os
 import runpy
 import socket
 
+from clearspan.train import job
 from clearspan.train.engine import machines
+from tests.conftest import ROOT
 
 CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000
 
@@ -28,8 +30,11 @@ def enter(namespace: str) -> None:
 
 
 if __name__ == "__main__":
-    for name in ("JOIN_S", "SILENCE_S", "BEAT_S"):
+    for module, name in ((machines, "JOIN_S"), (machines, "SILENCE_S"), (machines, "BEAT_S"), (job, "SHARED_S")):
         if name in os.environ:
-            setattr(machines, name, float(os.environ[name]))
+            setattr(module, name, float(os.environ[name]))
     enter(os.environ["NAMESPACE"])
-    runpy.run_path(os.environ.get("SCRIPT", "train/run.py"), run_name="__main__")
+    script = ROOT / os.environ.get("SCRIPT", "train/run.py")
+    if "OWN_FOLDER" in os.environ:
+        os.chdir(os.environ["TMPDIR"])
+    runpy.run_path(str(script), run_name="__main__")

@@ -18,7 +18,7 @@ from tests.train.families import CONFIGS, random_model
 
 pytestmark = pytest.mark.hosts
 
-QUICK = {"JOIN_S": "5", "SILENCE_S": "4", "BEAT_S": "0.3"}
+QUICK = {"JOIN_S": "5", "SILENCE_S": "4", "BEAT_S": "0.3", "SHARED_S": "1"}
 AGAIN = "run it again, with --resume if a checkpoint is there"
 
 
@@ -56,6 +56,21 @@ def test_a_host_that_is_lost_ends_the_other_with_a_line_that_names_it(
         assert f"no answer from node{2 - lost} (10.77.0.{2 - lost}, rank {1 - lost})" in errors(done[lost])[0]
     else:
         assert done[lost].returncode == -9
+
+
+@pytest.mark.guarantee("one-line-errors")
+@pytest.mark.parametrize("how", ["cut", "kill"])
+def test_of_three_hosts_the_others_name_the_one_that_is_lost(how: str, tiny: list[str], tmp_path: Path) -> None:
+    """Also the host that first sees rank 0 end, since rank 0 says why."""
+    words = [*tiny, "data.text.batch_size=9", "training.max_steps=100000", f"output={tmp_path / 'run'}"]
+    with network(3) as hosts:
+        training = Training(hosts, *words, **QUICK)
+        wait(lambda: steps(tmp_path / "run") > 2, "three steps")
+        getattr(hosts[2], how)()
+        done = training.wait()
+    for other in done[:2]:
+        (line,) = errors(other)
+        assert "node3 (10.77.0.3, rank 2)" in line and other.returncode == 1
 
 
 def lines(hosts: list[Host], *words: str | list[list[str]], **variables: str) -> list[list[str]]:
@@ -178,6 +193,20 @@ def test_a_host_without_the_shards(hosts: list[Host], words: list[str], dataset_
     first, second = lines(hosts, *words, paths)
     assert len(second) == 1 and f"{tmp_path / 'nothing'}" in second[0]
     assert first == [f"{SECOND} ended: {second[0]}"]
+
+
+@pytest.mark.guarantee("one-line-errors")
+def test_hosts_without_a_shared_folder_for_the_output(hosts: list[Host], tiny: list[str]) -> None:
+    expected, advice = (
+        f"what output run holds differs between {SECOND} and {FIRST}",
+        "give all machines one shared folder",
+    )
+    for said in lines(hosts, *tiny, "output=run", OWN_FOLDER="1"):
+        assert (
+            len(said) == 1
+            and said[0].startswith(expected)
+            and said[0].endswith(": give all machines one shared folder")
+        )
 
 
 @pytest.mark.guarantee("one-line-errors")
