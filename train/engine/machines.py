@@ -313,7 +313,8 @@ class _Watch:
             code: the exit code of this rank.
         """
         self._handling.set()
-        if not self._places:
+        is_cut_off = self._broken or time.monotonic() - self._answered > 3 * BEAT_S
+        if not self._places or (self._place.rank and is_cut_off):
             return
         failure = json.dumps([self._place, problem, code])
 
