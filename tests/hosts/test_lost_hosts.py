@@ -73,6 +73,19 @@ def test_of_three_hosts_the_others_name_the_one_that_is_lost(how: str, tiny: lis
         assert "node3 (10.77.0.3, rank 2)" in line and other.returncode == 1
 
 
+@pytest.mark.guarantee("one-line-errors")
+def test_of_several_ranks_of_a_host_one_names_the_host_that_is_lost(
+    hosts: list[Host], tiny: list[str], tmp_path: Path
+) -> None:
+    words = [*tiny, "training.max_steps=100000", f"output={tmp_path / 'run'}"]
+    training = Training([hosts[0], hosts[0], hosts[1], hosts[1]], *words, **QUICK)
+    wait(lambda: steps(tmp_path / "run") > 2, "three steps")
+    hosts[1].cut()
+    done = training.wait()
+    assert [len(errors(rank)) for rank in done] == [1, 0, 1, 0]
+    assert "node2 (10.77.0.2, rank 2) and node2 (10.77.0.2, rank 3)" in errors(done[0])[0]
+
+
 def lines(hosts: list[Host], *words: str | list[list[str]], **variables: str) -> list[list[str]]:
     """Return the error lines of each host after a training that must fail before its first step."""
     done = Training(hosts, *words, **{**QUICK, **variables}).wait()

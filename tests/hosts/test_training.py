@@ -49,6 +49,19 @@ def test_two_hosts_give_the_losses_and_weights_of_one(
     assert runs.same_weights(tmp_path / "one", tmp_path / "two")
 
 
+@pytest.mark.guarantee("ranks-as-one")
+@pytest.mark.parametrize("stage", [0, 2])
+def test_two_ranks_on_each_of_two_hosts_give_those_of_four_on_one(
+    hosts: list[Host], stage: int, tiny: list[str], tmp_path: Path
+) -> None:
+    words = [*tiny, "training.max_steps=3", f"training.zero_stage={stage}"]
+    train_on_ranks(4, *words, f"output={tmp_path / 'one'}", port=LOCAL_PORT + 30 + stage)
+    train_on_hosts([hosts[0], hosts[0], hosts[1], hosts[1]], *words, f"output={tmp_path / 'two'}")
+    one, two = (runs.metrics(tmp_path / name, FIGURES) for name in ("one", "two"))
+    assert one == two and len(one) == 3
+    assert runs.same_weights(tmp_path / "one", tmp_path / "two")
+
+
 @pytest.mark.guarantee("bit-equal-resume")
 def test_a_run_goes_from_two_hosts_to_one_and_back_bit_for_bit(
     hosts: list[Host], tiny: list[str], tmp_path: Path

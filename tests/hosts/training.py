@@ -15,18 +15,19 @@ PORT = "29500"
 
 
 def launcher_variables(hosts: Sequence[Host], rank: int) -> dict[str, str]:
-    """Return what deepspeed's launcher tells a rank, with one rank on each host."""
-    meeting = {"MASTER_ADDR": hosts[0].address, "MASTER_PORT": PORT, "LOCAL_RANK": "0", "LOCAL_SIZE": "1"}
-    cross = {"CROSS_RANK": str(rank), "CROSS_SIZE": str(len(hosts))}
-    return {**meeting, **cross, "WORLD_SIZE": str(len(hosts)), "RANK": str(rank)}
+    """Return what deepspeed's launcher tells a rank; `hosts` has the host of each rank."""
+    place = {"LOCAL_RANK": str(hosts[:rank].count(hosts[rank])), "LOCAL_SIZE": str(hosts.count(hosts[rank]))}
+    meeting = {"MASTER_ADDR": hosts[0].address, "MASTER_PORT": PORT, "WORLD_SIZE": str(len(hosts)), "RANK": str(rank)}
+    every = list(dict.fromkeys(hosts))
+    return {**place, **meeting, "CROSS_RANK": str(every.index(hosts[rank])), "CROSS_SIZE": str(len(every))}
 
 
 class Training:
-    """A training that runs, with one rank on each host (`tests.hosts.rank`).
+    """A training that runs, each rank in a process of its own (`tests.hosts.rank`).
 
     Args:
-        hosts: the hosts, in the order of their ranks.
-        words: the words of the command line; a list of them for a host of its own.
+        hosts: the host of each rank.
+        words: the words of the command line; where ranks differ, a list of the words of each.
         variables: further environment variables of all ranks.
     """
 
@@ -47,7 +48,7 @@ class Training:
 
 
 def train_on_hosts(hosts: Sequence[Host], *words: str | list[list[str]], code: int = 0, **variables: str) -> None:
-    """Train with one rank on each host, which all end with this exit code."""
+    """Train with one rank on each of these hosts, which may repeat; all end with this exit code."""
     for done in Training(hosts, *words, **variables).wait():
         checked(done, code)
 

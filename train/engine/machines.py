@@ -228,7 +228,8 @@ class _Watch:
         self._broken: float | None = None
         self._failure = ""
         self._ended = threading.Event()
-        self._handling = threading.Event()
+        self._reporting = threading.Lock()
+        self._reports_itself = False
 
     def begin(self, store: TCPStore, place: Place, places: list[Place]) -> None:
         """Start to send and to read signs of life.
@@ -264,21 +265,30 @@ class _Watch:
     def _guard(self) -> None:
         """End this process when a rank is lost or has failed, unless its main thread notices by itself."""
         since = 0.0
-        while not self._ended.wait(0.5) and not self._handling.is_set():
+        while not self._ended.wait(0.5):
             problem = self.lost(SILENCE_S)
             told = self._failure or (self._broken and self._ended_line(self._places[0]))
             since = since or (time.monotonic() if told else 0.0)
             if since and time.monotonic() > since + 5 * BEAT_S:
                 problem = str(told)
-            if problem and not self._ended.is_set() and not self._handling.is_set():
-                self.tell(problem, 1)
+            if problem and not self._ended.is_set():
+                if not self._reporting.acquire(blocking=False):
+                    return
+                self._tell(problem, 1)
                 if reports():
                     report(Failure(PREFIX, problem))
                 os._exit(1)
 
+    def _take_over(self) -> None:
+        """Let the main thread report why this process ends; if the other thread does so, wait for the end."""
+        if not self._reports_itself:
+            self._reporting.acquire()
+            self._reports_itself = True
+
     def lost(self, patience: float) -> str:
         """Return a line that names the machines that have not answered for so many seconds; "" if all have."""
-        silent = [self._places[rank] for rank in self._silent(patience)]
+        lost = self._silent(patience) and self._silent(3 * BEAT_S)  # a machine's ranks are not lost at the same moment
+        silent = [self._places[rank] for rank in lost]
         if self._place.rank and time.monotonic() - self._answered > patience:
             silent = self._places[:1]  # through its store, this rank would have heard of the others
         if not silent:
@@ -294,7 +304,7 @@ class _Watch:
 
         This takes up to five beats, until a rank that does not answer is known.
         """
-        self._handling.set()
+        self._take_over()
         end = time.monotonic() + 5 * BEAT_S
         while self._places and time.monotonic() < end:
             if self._failure:
@@ -312,7 +322,10 @@ class _Watch:
             problem: one line; "" if another rank has told it.
             code: the exit code of this rank.
         """
-        self._handling.set()
+        self._take_over()
+        self._tell(problem, code)
+
+    def _tell(self, problem: str, code: int) -> None:
         is_cut_off = self._broken or time.monotonic() - self._answered > 3 * BEAT_S
         if not self._places or (self._place.rank and is_cut_off):
             return
