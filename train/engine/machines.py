@@ -38,6 +38,8 @@ BEAT_S = 2.0
 """The time, in seconds, between two signs of life of a rank."""
 PROBE_S = 10
 """The time, in seconds, that a connection to another machine may take at the start."""
+TORCHRUN = "TORCHELASTIC_USE_AGENT_STORE"
+"""Environment variable by which torchrun says that it serves the store at MASTER_PORT itself."""
 FAILED = "failed"
 """The store's key of the first failure: JSON of (the rank's place, the line, the exit code)."""
 
@@ -111,7 +113,7 @@ def meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCPS
     os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
     os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
     number = None
-    if rank == 0:
+    if rank == 0 and os.environ.get(TORCHRUN) != "True":
         try:
             number = socket.create_server((address, port), backlog=1024).detach()
         except OSError as error:
@@ -119,27 +121,27 @@ def meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCPS
             raise MachineError(f"{reason}: choose another with `master_port`, on all machines") from None
         unsafe = "without encryption or passwords: use a trusted network only"
         terminal.notice(f"listening on port {port} of {address} for the other machines, {unsafe}")
-    store = _connected(address, port, ranks, number)
-    if store is None:
-        reason = f"{place} could not reach rank 0 on port {port} of {address} within {JOIN_S:g} s"
-        raise MachineError(f"{reason}: start all machines, and open their ports for each other")
+    store = _connected(place, address, port, ranks, number)
     places = _roll_call(store, place, ranks)
     _probe(store, place, places)
-    if connection := _connected(address, port, ranks):
-        _watch.begin(connection, place, places)
+    _watch.begin(_connected(place, address, port, ranks), place, places)
     store.set_timeout(timeout)
     yield store, rank, ranks
 
 
-def _connected(address: str, port: int, ranks: int, listener: int | None = None) -> TCPStore | None:
-    """Return a connection to rank 0's store; None if there is none within JOIN_S seconds.
+def _connected(place: Place, address: str, port: int, ranks: int, listener: int | None = None) -> TCPStore:
+    """Return a connection to rank 0's store.
 
     torch would wait longer, and without end for a program of others that listens on the port and does not answer.
 
     Args:
+        place: the place of this rank.
         address, port: the address of the store.
         ranks: the number of ranks.
         listener: number of the socket on which this process shall serve the store; None if it is no server.
+
+    Raises:
+        MachineError: there is no connection within JOIN_S seconds.
     """
     made: list[TCPStore] = []
 
@@ -153,7 +155,10 @@ def _connected(address: str, port: int, ranks: int, listener: int | None = None)
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(JOIN_S)
-    return made[0] if made else None
+    if not made:
+        reason = f"{place} could not reach rank 0 on port {port} of {address} within {JOIN_S:g} s"
+        raise MachineError(f"{reason}: start all machines, and open their ports for each other")
+    return made[0]
 
 
 def _roll_call(store: TCPStore, place: Place, ranks: int) -> list[Place]:
