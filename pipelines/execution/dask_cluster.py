@@ -71,7 +71,9 @@ def wait(result: Any) -> None:
     scheduler = client.scheduler.address
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # tracebacks of a lost connection
     try:
-        workers = _Workers(scheduler, set(client.scheduler_info(n_workers=-1)["workers"]))
+        # Not `scheduler_info`, whose result a timer of the client replaces by one without workers.
+        identity = client.sync(client.scheduler.identity, n_workers=-1)
+        workers = _Workers(scheduler, set(identity["workers"]))
         client.subscribe_topic("all", workers.on_event)
         result.wait_until_finish()
         is_finished = all(future.status == "finished" for future in result.futures)

@@ -14,7 +14,7 @@ from tests.hosts.store import digests
 
 pytestmark = pytest.mark.hosts("dask", "moto_server")
 LOST = r"pipelines: worker tcp://10\.77\.0\.{}:\d+ was lost \(killed, out of memory or cut off\): {}\n"
-PARTITIONS = "--dask_npartitions=8"
+PARTITIONS = "--dask_npartitions=4"
 """So many tasks that a part of the work is done when something happens."""
 NO_SCHEDULER = (
     "pipelines: the connection to Dask's scheduler tcp://node2:8786 was lost: start the scheduler and its workers, "
