@@ -83,7 +83,9 @@ def test_of_several_ranks_of_a_host_one_names_the_host_that_is_lost(
     hosts[1].cut()
     done = training.wait()
     assert [len(errors(rank)) for rank in done] == [1, 0, 1, 0]
-    assert "node2 (10.77.0.2, rank 2) and node2 (10.77.0.2, rank 3)" in errors(done[0])[0]
+    assert re.search(r"node2 \(10\.77\.0\.2, rank [23]\)", errors(done[0])[0]), (
+        "the one that rank 0 misses first, or both"
+    )
 
 
 def lines(hosts: list[Host], *words: str | list[list[str]], **variables: str) -> list[list[str]]:
