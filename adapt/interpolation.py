@@ -4,7 +4,7 @@
                                ├──> share 0, 1/4, 1/2 ──> MRR with BM25 ──> DIR/model, DIR/shares.json
     the trained model ─────────┘
 
-What titles teach is not always what questions ask: on four collections, half of the trained weights finds questions
+What titles teach is not always what questions ask: on five collections, half of the trained weights finds questions
 better than all of them (docs/adapt-figures.md, "Questions"). So half of them is taken, or a quarter or none if the MRR
 on the dev half of the held-out titles is better by more than one standard error. The other half of the titles, by which
 the verdict judges, chooses nothing. If a user has 50 questions or more, these choose a share of their own, in the
