@@ -107,7 +107,7 @@ class Judging(Command):
 
     @property
     def choose_share(self) -> bool:
-        """Return whether there are at least 50 questions (`FEW`), which then choose the share of the trained weights."""
+        """Return whether there are at least 50 questions (`FEW`), which then choose the share of trained weights."""
         if None in (self.start, self.exported, self.shares) or self.queries is None:
             return False
         return len({query.text for query in read_queries(self.queries)}) >= FEW
