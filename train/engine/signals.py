@@ -8,16 +8,20 @@ signals to the ranks itself, and waits for them.
 """
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clearspan.cli.run import SIGNALS, end_process
 from clearspan.common.answers import Failure, continue_with, report
+
+if TYPE_CHECKING:
+    import psutil
 
 LAUNCH = "deepspeed.launcher.launch"
 """The module that starts the ranks of a machine."""
@@ -27,8 +31,8 @@ SAVING_S = 600
 """The time, in seconds, that `clearspan train` gives the ranks to save after a signal."""
 REPORTING_S = 20
 """The time, in seconds, that a failed rank waits for rank 0 to report an error."""
-ENDING_S = 2
-"""The time, in seconds, that deepspeed's launcher has to end after its last rank; it looks for them each second."""
+POLL_S = 0.2
+"""The time, in seconds, after which `clearspan train` looks again whether deepspeed's launcher has started ranks."""
 
 
 class Launcher(subprocess.Popen[bytes]):
@@ -44,18 +48,19 @@ class Launcher(subprocess.Popen[bytes]):
 
     Args:
         words: the command and its arguments, each a separate string.
-        quiet: whether deepspeed's launchers on other machines print errors of their own only.
+        quiet: whether deepspeed's launchers on other machines print only errors.
         options: other arguments of `subprocess.Popen`.
     """
 
     def __init__(self, words: Sequence[str], quiet: bool = True, **options: Any) -> None:
         self.local = list(words[2:4]) == ["-m", LAUNCH]
-        self.killed_ranks = False
+        self.killed_ranks = self._had_ranks = False
         if not self.local:
             signal.signal(signal.SIGINT, lambda *_: None)
             if quiet and LAUNCH in words:
                 place = words.index(LAUNCH) + 1
-                words = [*words[:place], "--log_level=critical", *words[place:]]  # which deepspeed hands on here only
+                # deepspeed hands its own --log_level on only to the launcher of one machine
+                words = [*words[:place], "--log_level=critical", *words[place:]]
             super().__init__(words, **options)
             return
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -79,7 +84,11 @@ class Launcher(subprocess.Popen[bytes]):
         Raises:
             RuntimeError: a signal ended the child itself.
         """
-        code = super().wait(timeout)
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while self.local and not self._had_ranks and not self._has_ended() and time.monotonic() < until:
+            self._ranks()
+            time.sleep(POLL_S)
+        code = super().wait(timeout if timeout is None else max(0.0, until - time.monotonic()))
         if code < 0:
             name = signal.Signals(-code).name
             ends = "its ranks save and end"
@@ -90,35 +99,47 @@ class Launcher(subprocess.Popen[bytes]):
             report(Failure(PREFIX, f"{cause}: {continue_with('resume')}"))
         return code
 
-    def _signal_ranks(self, number: int) -> bool:
-        """Send a signal to all ranks that deepspeed's launcher has started.
-
-        Return False if there are none, e.g. because the launcher has not started them yet; otherwise True.
-
-        Args:
-            number: the number of the signal.
-        """
+    def _ranks(self) -> list["psutil.Process"]:
+        """Return the ranks that run, and remember whether there have ever been any."""
         import psutil
 
         ranks = []
         with contextlib.suppress(psutil.NoSuchProcess):
-            ranks = psutil.Process(self.pid).children()
+            for child in psutil.Process(self.pid).children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if "LOCAL_RANK" in child.environ():  # not a program that the launcher asks about the machine
+                        ranks.append(child)
+        self._had_ranks = self._had_ranks or bool(ranks)
+        return ranks
+
+    def _signal_ranks(self, number: int) -> bool:
+        """Send a signal to all ranks; return whether there are any."""
+        import psutil
+
+        ranks = self._ranks()
         for rank in ranks:
             with contextlib.suppress(psutil.NoSuchProcess):
                 rank.send_signal(number)
         return bool(ranks)
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        """Forward a signal; without ranks, let a launcher whose ranks have ended end too, and kill one that starts."""
-        until = time.monotonic() + ENDING_S
-        while not self._signal_ranks(number):
-            if self._has_ended():
-                return
-            if time.monotonic() > until:
-                self.kill()
-                end_process(number, PREFIX, "run it again")
-            time.sleep(0.05)
-        signal.alarm(SAVING_S)
+        """Forward a signal to the ranks; kill a launcher that has not started any, and leave one whose ranks ended."""
+        if self._signal_ranks(number):
+            signal.alarm(SAVING_S)
+        elif not self._had_ranks and not self._has_ended():
+            self._kill_all()
+            end_process(number, PREFIX, "run it again")
+
+    def _kill_all(self) -> None:
+        """Kill the launcher and its children, so that none of them starts a rank."""
+        import psutil
+
+        self.send_signal(signal.SIGSTOP)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+        self.kill()
 
     def _has_ended(self) -> bool:
         """Return whether the child has ended, and leave its exit code to `wait`."""
