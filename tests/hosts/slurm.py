@@ -94,7 +94,7 @@ class Slurm:
         """Return what `scontrol show job` says of a job or a task of an array: JobState, ExitCode, Restarts, ..."""
         return dict(re.findall(r"(\w+)=(\S*)", self.command("scontrol", "show", "job", number, "--oneliner")))
 
-    def wait(self, number: str, *states: str) -> dict[str, str]:
+    def wait_for(self, number: str, *states: str) -> dict[str, str]:
         """Wait until a job is in one of these states, such as COMPLETED; return what `scontrol show job` says of it."""
         what = f"job {number}: {' or '.join(states)}"
         wait(lambda: self.job(number)["JobState"] in states, what, seconds=STEP_S, pause=0.5)
@@ -107,8 +107,8 @@ class Slurm:
 
     def processes(self) -> list[int]:
         """Return the ids of the processes on the nodes that belong to jobs."""
-        own = [daemon.pid for daemon in self.daemons]
-        return [pid for node in self.nodes for pid in node.pids() if pid not in own]
+        daemons = [daemon.pid for daemon in self.daemons]
+        return [pid for node in self.nodes for pid in node.pids() if pid not in daemons]
 
 
 @contextlib.contextmanager

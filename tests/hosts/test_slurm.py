@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.hosts.network import network, wait
 from tests.hosts.slurm import KILL_WAIT_S, PROGRAMS, STEP_S, Slurm, slurm
+from tests.hosts.training import steps
 from tests.train import runs
 from tests.train.ranks import train_on_ranks
 from tests.train.runs import same_weights
@@ -38,14 +39,16 @@ GRID = {
     '"optimizer.learning_rate=5e-5,1e-4,2e-4,4e-4"': "training.seed=1,2",
 }
 GATE = '''
-import signal
+import signal, socket
 class Gate:
-    """A logger that waits at step 4 until Slurm signals the run, because Slurm looks every half minute only."""
+    """A logger that waits at step 4 until Slurm has signaled the run: Slurm checks time limits every half minute."""
     def __init__(self, run, recipe, step):
-        pass
+        self.arrived, self.signals = socket.socketpair()
+        self.signals.setblocking(False)
+        signal.set_wakeup_fd(self.signals.fileno())
     def log(self, step, metrics):
         if step == 4:
-            signal.pause()
+            self.arrived.recv(1)  # the number of a signal, also of one that came before step 4 was written
     def close(self):
         pass
 '''
@@ -56,8 +59,8 @@ MADE = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    with network(3) as hosts, slurm(hosts, tmp_path_factory.mktemp("slurm")) as made:
-        yield made
+    with network(3) as hosts, slurm(hosts, tmp_path_factory.mktemp("slurm")) as running:
+        yield running
 
 
 def adapted(script: str, folder: Path, *words: str, more: Mapping[str, str] = {}) -> Path:
@@ -82,12 +85,7 @@ def written(folder: Path, script: str) -> Path:
     return path
 
 
-def num_logged(run: Path) -> int:
-    """Return the number of steps that a run has logged."""
-    return len((run / "metrics.jsonl").read_text().splitlines()) if (run / "metrics.jsonl").is_file() else 0
-
-
-def said(log: str) -> list[str]:
+def shown(log: str) -> list[str]:
     """Return the lines of a job's log that the page shows, with 0 for each number."""
     lines = (line for line in log.splitlines() if re.match("training on|slurmstepd.* STEP|train:|srun:|runs/", line))
     return [re.sub(r"[\d,:T-]*\d", "0", line) for line in lines]
@@ -101,19 +99,19 @@ def test_the_pages_script_is_signaled_saves_is_requeued_and_ends_as_if_never_sto
     job = adapted(TRAIN, tmp_path, "--recipe demo", *tiny, STEPS, GATED, "output=runs/mine")
     number = cluster.submit(job, "--time=30")
     after = cluster.submit(written(tmp_path, "#!/bin/sh\ntrue\n"), f"--dependency=afterok:{number}")
-    wait(lambda: num_logged(run) == 4, "four steps of the job", STEP_S)
+    wait(lambda: steps(run) == 4, "four steps of the job", STEP_S)
     cluster.command("scontrol", "update", f"JobId={number}", "TimeLimit=6")  # five minutes of which are for the signal
     with ThreadPoolExecutor() as pool:  # while the job waits for the signal
         port = 29310 + os.getpid() % 300
         uninterrupted = pool.submit(train_on_ranks, 2, *tiny, STEPS, f"output={whole}", port=port)
-        requeued = cluster.wait(number, "PENDING")
+        requeued = cluster.wait_for(number, "PENDING")
         assert requeued["Restarts"] == "1" and cluster.job(after)["Reason"] == "Dependency"
-        assert num_logged(run) in (5, 6) and not (run / "model").exists()
+        assert steps(run) in (5, 6) and not (run / "model").exists()
         cluster.command("scontrol", "update", f"JobId={number}", "TimeLimit=30")
-        assert cluster.wait(number, "COMPLETED", "FAILED")["ExitCode"] == "0:0"
+        assert cluster.wait_for(number, "COMPLETED", "FAILED")["ExitCode"] == "0:0"
         uninterrupted.result()
-    assert cluster.wait(after, "COMPLETED")["ExitCode"] == "0:0"
-    assert said((tmp_path / f"slurm-{number}.out").read_text()) == said(LOG)
+    assert cluster.wait_for(after, "COMPLETED")["ExitCode"] == "0:0"
+    assert shown((tmp_path / f"slurm-{number}.out").read_text()) == shown(LOG)
     assert same_weights(run, whole) and runs.metrics(run, MADE) == runs.metrics(whole, MADE)
 
 
@@ -121,22 +119,22 @@ def test_a_job_whose_node_is_lost_goes_on_and_one_that_is_canceled_saves_and_end
     cluster: Slurm, tiny: list[str], tmp_path: Path
 ) -> None:
     run, node = tmp_path / "runs" / "mine", cluster.nodes[1]
-    steps = ["training.max_steps=5000", "training.save_steps=20"]
-    number = cluster.submit(adapted(TRAIN, tmp_path, "--recipe demo", *tiny, *steps, "output=runs/mine"))
-    wait(lambda: num_logged(run) > 20, "a checkpoint of the job", STEP_S)
+    many = ["training.max_steps=5000", "training.save_steps=20"]
+    number = cluster.submit(adapted(TRAIN, tmp_path, "--recipe demo", *tiny, *many, "output=runs/mine"))
+    wait(lambda: steps(run) > 20, "a checkpoint of the job", STEP_S)
     node.kill()
-    assert cluster.wait(number, "PENDING")["Restarts"] == "1"
+    assert cluster.wait_for(number, "PENDING")["Restarts"] == "1"
     log = (tmp_path / f"slurm-{number}.out").read_text()
     assert f"train: {node.name} ({node.address}, rank 1) ended, or is cut off" in log
-    reached = num_logged(run)
+    before = steps(run)
     cluster.start(node)
-    wait(lambda: num_logged(run) > reached, "further steps of the job", STEP_S)
+    wait(lambda: steps(run) > before, "further steps of the job", STEP_S)
     cluster.command("scancel", number)
-    assert cluster.wait(number, "CANCELLED")["ExitCode"] == "0:15"
+    assert cluster.wait_for(number, "CANCELLED")["ExitCode"] == "0:15"
     wait(lambda: not cluster.processes(), "the end of the job's processes", KILL_WAIT_S)
     again = (tmp_path / f"slurm-{number}.out").read_text().removeprefix(log)
     (line,) = [line for line in again.splitlines() if line.startswith("train:")]
-    step = num_logged(run)
+    step = steps(run)
     assert line == f"train: runs/mine: stopped and saved at step {step} of 5000; continue with --resume"
     assert (run / "checkpoints" / f"step-{step:08}").is_dir() and "Traceback" not in log + again
 
@@ -149,12 +147,12 @@ def test_tasks_of_an_array_share_a_sweep_and_a_job_after_them_writes_its_table(
     whole = re.sub(r" --part \S+| --array=\S+", "", (tmp_path / "job.sh").read_text())
     after = cluster.submit(written(tmp_path, whole), f"--dependency=afterok:{number}")
     seeds = [output / f"seed={seed}" for seed in (1, 2)]
-    wait(lambda: [num_logged(run) for run in seeds] == [4, 4], "four steps of both runs", STEP_S)
+    wait(lambda: [steps(run) for run in seeds] == [4, 4], "four steps of both runs", STEP_S)
     cluster.command("scancel", "--signal=TERM", f"{number}_2")
-    cluster.wait(f"{number}_2", "PENDING")
+    cluster.wait_for(f"{number}_2", "PENDING")
     assert cluster.job(f"{number}_1")["JobState"] == "RUNNING", "a task restarts itself alone"
     cluster.command("scancel", "--signal=TERM", f"{number}_1")
-    assert cluster.wait(after, "COMPLETED", "FAILED")["ExitCode"] == "0:0"
+    assert cluster.wait_for(after, "COMPLETED", "FAILED")["ExitCode"] == "0:0"
     assert [cluster.job(f"{number}_{task}")["Restarts"] for task in (1, 2)] == ["1", "1"]
     table = list(csv.DictReader((output / "table.csv").open()))
     assert [row["run"] for row in table] == [run.name for run in seeds] and (output / "report.html").is_file()
