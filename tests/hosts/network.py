@@ -7,13 +7,14 @@ The switch is a bridge in a namespace of its own, so that runs that go on at the
 never meet. Hosts share the file system, as over NFS; folders for temporary files and caches are each host's own, and
 `Host.place` shows a host another file or folder at a path. Namespaces need root and iproute2.
 
-`python -m tests.hosts.network --down` removes what runs left behind that were killed.
+Each run holds a lock while it lasts. `python -m tests.hosts.network --down` removes what runs left behind that were
+killed: those whose lock nobody holds.
 """
 
 import contextlib
+import fcntl
 import functools
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -22,9 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import psutil
+from typing import IO, Any
 
 from tests import processes
 from tests.conftest import ROOT
@@ -32,11 +31,15 @@ from tests.conftest import ROOT
 NETWORK, OTHER = "10.77.0", "10.78.0"
 PREFIX = "clearspan-hosts"
 ETC = Path("/etc/netns")
-"""Folder of `ip netns exec`: it shows a host the files of ETC/NAMESPACE/ in /etc."""
+"""Folder of `ip netns exec`: it shows a host the files of ETC/NAMESPACE/ in /etc. The locks of runs are here, too."""
+MADE = ETC / f".{PREFIX}"
+"""File that says that a run of these tests made ETC, so that the last one removes it."""
 ENTER = (
     'hostname "$1" && shift && while [ "$1" != -- ]; do mount --bind "$1" "$2" && shift 2; done && shift && exec "$@"'
 )
 """Shell script that names a host, mounts what the host sees elsewhere, and becomes the command."""
+START_SSHD = 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$1" -D'
+"""Shell script that makes the folder without which sshd refuses to start, for sshd and its sessions alone."""
 SSHD = """
 ListenAddress {address}
 HostKey /etc/ssh/key
@@ -76,11 +79,12 @@ class Host:
         number = address.rpartition(".")[2]
         self._ports = [f"port{number}", f"other{number}"]
         _ip("netns", "add", self.namespace)
-        for interface, port, own in zip(("eth0", "eth1"), self._ports, (address, f"{OTHER}.{number}"), strict=True):
+        addresses = (address, f"{OTHER}.{number}")
+        for interface, port, local in zip(("eth0", "eth1"), self._ports, addresses, strict=True):
             cable = ["type", "veth", "peer", "name", interface, "netns", self.namespace]
             _ip("-n", self._switch, "link", "add", port, *cable)
             _ip("-n", self._switch, "link", "set", port, "master", "switch", "up")
-            _ip("-n", self.namespace, "address", "add", f"{own}/24", "dev", interface)
+            _ip("-n", self.namespace, "address", "add", f"{local}/24", "dev", interface)
         for interface in ("lo", "eth0", "eth1"):
             _ip("-n", self.namespace, "link", "set", interface, "up")
         for variable in ("TMPDIR", "XDG_CACHE_HOME"):
@@ -88,8 +92,8 @@ class Host:
 
     def environment(self, **more: str) -> dict[str, str]:
         """Return the environment variables of a process on this host, with folders of its own, and `more`."""
-        own = {"TMPDIR": f"{self.folder}/tmp", "XDG_CACHE_HOME": f"{self.folder}/cache"}
-        return processes.environment(**own, **more)
+        folders = {"TMPDIR": f"{self.folder}/tmp", "XDG_CACHE_HOME": f"{self.folder}/cache"}
+        return processes.environment(**folders, **more)
 
     def place(self, source: Path, target: Path) -> None:
         """Show the processes that this host starts from now on the file or folder `source` at the path `target`.
@@ -161,7 +165,8 @@ class Host:
         Its sessions see no processes but their own: deepspeed's launcher ends ranks by `pkill`.
         """
         alone = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-        self.popen([*alone, shutil.which("sshd") or "/usr/sbin/sshd", "-D"], stdout=subprocess.DEVNULL)
+        sshd = shutil.which("sshd") or "/usr/sbin/sshd"
+        self.popen([*alone, "sh", "-c", START_SSHD, "sh", sshd], stdout=subprocess.DEVNULL)
         wait(lambda: f"{self.address}:22" in self.listening(), f"sshd on {self.name}")
 
 
@@ -174,10 +179,10 @@ def network(num_hosts: int, ssh: bool = False) -> Iterator[list[Host]]:
         ssh: whether each host has an sshd, so that `ssh node2` works on node1 as the present user, without a password.
     """
     take_down()
-    count = len([name for name in _namespaces() if name.startswith(f"{PREFIX}-{os.getpid()}-")])
-    run = f"{PREFIX}-{os.getpid()}-{count}"
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-"))
+    run = folder.name
     addresses = {f"node{number}": f"{NETWORK}.{number}" for number in range(1, num_hosts + 1)}
+    lock = _lock(run, folder)
     try:
         _ip("netns", "add", f"{run}-switch")
         _ip("-n", f"{run}-switch", "link", "add", "switch", "type", "bridge")
@@ -193,22 +198,20 @@ def network(num_hosts: int, ssh: bool = False) -> Iterator[list[Host]]:
                 host.start_sshd()
         yield hosts
     finally:
-        for name in [name for name in _namespaces() if name.startswith(f"{run}-")]:
-            _remove(name)
-        shutil.rmtree(folder, ignore_errors=True)
+        with lock:
+            _end_run(run, folder)
 
 
 def _write_keys(hosts: Sequence[Host], folder: Path) -> None:
     """Write the folder that each host sees as /etc/ssh: one key for all hosts and the user, in the run's own files."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
     public = (folder / "key.pub").read_text()
-    Path("/run/sshd").mkdir(exist_ok=True)  # sshd refuses to start without it
     for host in hosts:
         (ssh := ETC / host.namespace / "ssh").mkdir()
         for name in ("key", "key.pub"):
             shutil.copy(folder / name, ssh)
-        own = {name: host.environment()[name] for name in ("TMPDIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS")}
-        environment = " ".join(f"{name}={value}" for name, value in own.items())
+        names = ("TMPDIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS")
+        environment = " ".join(f"{name}={host.environment()[name]}" for name in names)
         (ssh / "sshd_config").write_text(SSHD.format(address=host.address, environment=environment))
         (ssh / "ssh_config").write_text(SSH)
         known = "".join(f"{other.name},{other.address} {public}" for other in hosts)
@@ -247,19 +250,45 @@ def refusal(*programs: str) -> str:
 
 def take_down() -> list[str]:
     """Remove the namespaces, processes and files of runs that were killed; return the names of the namespaces."""
-    names = [name for name in _namespaces() if name.startswith(f"{PREFIX}-") and _is_left(name)]
-    for name in names:
-        _remove(name)
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}-*-*"):
-        if _is_left(folder.name):
-            shutil.rmtree(folder, ignore_errors=True)
+    names: list[str] = []
+    for path in ETC.glob(f"{PREFIX}-*.lock"):
+        with contextlib.suppress(FileNotFoundError, BlockingIOError), path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if folder := lock.read():  # "": the run has just made the file
+                names += _end_run(path.stem, Path(folder))
     return names
 
 
-def _is_left(name: str) -> bool:
-    """Return whether the process that made a namespace or a folder has ended."""
-    found = re.match(rf"{PREFIX}-(\d+)-", name)
-    return bool(found) and not psutil.pid_exists(int(found[1]))
+def _lock(run: str, folder: Path) -> IO[str]:
+    """Return the lock of a run, a file that says where the files of the run are; it is free when the run has ended."""
+    with contextlib.suppress(FileExistsError):
+        ETC.mkdir(parents=True)
+        MADE.touch()
+    lock = (ETC / f"{run}.lock").open("x")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.write(str(folder))
+    lock.flush()
+    return lock
+
+
+def _end_run(run: str, folder: Path) -> list[str]:
+    """Remove a run's namespaces, processes, files and lock; return the names of the namespaces."""
+    names = [name for name in _namespaces() if name.startswith(f"{run}-")]
+    with contextlib.ExitStack() as stack:  # the rest is removed also if a process does not end
+        stack.callback(_remove_etc, run)
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        for name in names:
+            stack.callback(_remove, name)
+    return names
+
+
+def _remove_etc(run: str) -> None:
+    """Remove a run's lock, and the folder of all locks if runs of these tests made it and nothing else is in it."""
+    (ETC / f"{run}.lock").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # another run has removed it, or uses it
+        if [*ETC.iterdir()] == [MADE]:
+            MADE.unlink()
+            ETC.rmdir()
 
 
 def _namespaces() -> list[str]:
@@ -273,20 +302,24 @@ def _pids(namespace: str) -> list[int]:
 
 
 def _kill(namespace: str) -> None:
-    """Kill all processes of a namespace, and wait for their end."""
-    while pids := _pids(namespace):
+    """Kill all processes of a namespace, and wait for their end; fail if one does not end within a minute."""
+
+    def is_empty() -> bool:
+        pids = _pids(namespace)
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
+        return not pids
+
+    wait(is_empty, f"the end of the processes of {namespace}", pause=0.02)
 
 
 def _remove(namespace: str) -> None:
-    _kill(namespace)
-    _ip("netns", "delete", namespace)
-    shutil.rmtree(ETC / namespace, ignore_errors=True)
-    with contextlib.suppress(OSError):  # others' files may be there
-        ETC.rmdir()
+    try:
+        _kill(namespace)
+    finally:
+        _ip("netns", "delete", namespace)
+        shutil.rmtree(ETC / namespace, ignore_errors=True)
 
 
 def _ip(*words: str) -> None:
