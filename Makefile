@@ -4,7 +4,7 @@
 # make test-all   every test, as CI
 # make mutants [NAME ...]   the mechanisms of guarantees, changed in many careless ways: their tests must fail
 # make exports    exported models in earlier sentence-transformers and in model2vec, installed beside from PyPI
-# make hosts   tests across hosts, which are network namespaces: as root; installs Debian packages that they need
+# make hosts   tests across hosts, which are network namespaces: as root; installs Debian packages, which stay
 # make lint    ruff and mypy
 PYTHON ?= python3
 VENV ?= .venv
