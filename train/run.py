@@ -54,7 +54,8 @@ class RankCommand(TrainOptions, Command):
         """
         if self.list:
             return catalog()
-        if os.environ.get("WORLD_SIZE") != os.environ.get("LOCAL_SIZE"):
+        ranks_here = os.environ.get("LOCAL_SIZE", os.environ.get("LOCAL_WORLD_SIZE"))  # of deepspeed, of torchrun
+        if ranks_here and ranks_here != os.environ.get("WORLD_SIZE"):
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of each machine without a name in DNS
         from clearspan.train.engine.ranks import check_environment, name_accelerator
 

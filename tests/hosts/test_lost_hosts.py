@@ -120,6 +120,23 @@ def test_the_port_of_rank_0_is_closed(hosts: list[Host], words: list[str]) -> No
 
 
 @pytest.mark.guarantee("one-line-errors")
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_firewall_of_one_way_ends_all_with_the_line_of_the_rank_behind_it(
+    hosts: list[Host], behind: int, words: list[str]
+) -> None:
+    done = lines(hosts, *words, UNREACHED=str(behind))
+    places = [FIRST, SECOND]
+    reason = (
+        rf"{re.escape(places[behind])} cannot reach port \d+ of {re.escape(places[1 - behind])} \(timed out\): ranks.*"
+    )
+    assert [len(each) for each in done] == [1, 1] and re.fullmatch(reason, done[behind][0])
+    if behind:  # otherwise the store has gone with rank 0
+        assert re.fullmatch(rf"{re.escape(SECOND)} ended: {reason}", done[0][0])
+    else:
+        assert done[1][0].startswith(("the machine of rank 0 ended before training began", f"{FIRST} ended: "))
+
+
+@pytest.mark.guarantee("one-line-errors")
 def test_the_other_ports_are_closed(hosts: list[Host], words: list[str]) -> None:
     hosts[1].close_ports("1-29499")
     hosts[1].close_ports("29501-65534")

@@ -49,6 +49,13 @@ def test_two_hosts_give_the_losses_and_weights_of_one(
     assert runs.same_weights(tmp_path / "one", tmp_path / "two")
 
 
+def test_hosts_train_by_addresses_of_ipv6(hosts: list[Host], tiny: list[str], tmp_path: Path) -> None:
+    for number, host in enumerate(hosts, 1):
+        assert not host.run(["ip", "address", "add", f"fd00:77::{number}/64", "dev", "eth0", "nodad"]).returncode
+    train_on_hosts(hosts, *tiny, "training.max_steps=2", f"output={tmp_path / 'run'}", MASTER_ADDR="fd00:77::1")
+    assert len(runs.metrics(tmp_path / "run", ["loss"])) == 2
+
+
 @pytest.mark.guarantee("ranks-as-one")
 @pytest.mark.parametrize("stage", [0, 2])
 def test_two_ranks_on_each_of_two_hosts_give_those_of_four_on_one(

@@ -72,7 +72,8 @@ def own_place(master: str, port: int, rank: int) -> tuple[str, Place]:
     """
     host, use = socket.gethostname(), "give `master_addr` the address of the first machine in the network of the ranks"
     try:
-        family, *_, found = socket.getaddrinfo(master, port, type=socket.SOCK_DGRAM)[0]
+        known = socket.getaddrinfo(master, port, type=socket.SOCK_DGRAM)
+        family, *_, found = min(known, key=lambda each: each[0] != socket.AF_INET)  # which all ranks choose alike
         address = str(found[0])
         with socket.socket(family, socket.SOCK_DGRAM) as probe:  # sends nothing
             probe.connect(found)
@@ -115,15 +116,20 @@ def meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCPS
     number = None
     if rank == 0 and os.environ.get(TORCHRUN) != "True":
         try:
-            number = socket.create_server((address, port), backlog=1024).detach()
+            number = socket.create_server((address, port), family=_family(address), backlog=1024).detach()
         except OSError as error:
             reason = f"{place} cannot listen on port {port} ({os.strerror(error.errno or 0)})"
             raise MachineError(f"{reason}: choose another with `master_port`, on all machines") from None
         unsafe = "without encryption or passwords: use a trusted network only"
         terminal.notice(f"listening on port {port} of {address} for the other machines, {unsafe}")
     store = _connected(place, address, port, ranks, number)
-    places = _roll_call(store, place, ranks)
-    _probe(store, place, places)
+    try:
+        places = _roll_call(store, place, ranks)
+        _probe(store, place, places)
+    except MachineError as error:
+        with contextlib.suppress(RuntimeError):  # rank 0 may be the one that has ended
+            store.compare_set(FAILED, "", json.dumps([place, str(error), 1]))
+        raise
     _watch.begin(_connected(place, address, port, ranks), place, places)
     store.set_timeout(timeout)
     yield store, rank, ranks
@@ -180,12 +186,12 @@ def _roll_call(store: TCPStore, place: Place, ranks: int) -> list[Place]:
 
 
 def _probe(store: TCPStore, place: Place, places: list[Place]) -> None:
-    """Connect to a free port of each other rank once; raise MachineError if one cannot be reached."""
+    """Connect once to a free port of each rank of other machines; raise MachineError if one cannot be reached."""
     keys = [f"probe/{other.rank}" for other in places]
-    with socket.create_server((place.address, 0), backlog=1024) as listener:
+    with socket.create_server((place.address, 0), family=_family(place.address), backlog=1024) as listener:
         store.set(keys[place.rank], str(listener.getsockname()[1]))
-        _wait(store, keys, JOIN_S)
-        for other in places:
+        _meet_all(store, keys)
+        for other in [each for each in places if each.address != place.address]:
             port = int(store.get(keys[other.rank]))
             try:
                 socket.create_connection((other.address, port), PROBE_S).close()
@@ -195,7 +201,18 @@ def _probe(store: TCPStore, place: Place, places: list[Place]) -> None:
                     f"{reason}: ranks listen on any free port: open all ports of the machines for each other"
                 ) from None
         store.set(f"probed/{place.rank}", "1")
-        _wait(store, [f"probed/{other.rank}" for other in places], JOIN_S)
+        _meet_all(store, [f"probed/{other.rank}" for other in places])
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
+
+
+def _meet_all(store: TCPStore, keys: list[str]) -> None:
+    """Wait until all ranks have set their key; raise MachineError if one has not within JOIN_S seconds."""
+    if missing := _wait(store, keys, JOIN_S):
+        numbers = ", ".join(key.partition("/")[2] for key in missing)
+        raise MachineError(f"ranks of number {numbers} came and then did not answer for {JOIN_S:g} s: see their output")
 
 
 def _wait(store: TCPStore, keys: list[str], seconds: float) -> list[str]:
@@ -393,7 +410,10 @@ def versions() -> dict[str, str]:
         for path in sorted((root / room).rglob("*.py")):
             hashed.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     packages = ("clearspan", "torch", "transformers", "tokenizers", "deepspeed")
-    installed = {f"the version of {name}": metadata.version(name) for name in packages}
+    installed = {}
+    for name in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):  # such as a checkout on PYTHONPATH
+            installed[f"the version of {name}"] = metadata.version(name)
     return {**installed, "the code of clearspan": hashed.hexdigest()}
 
 
