@@ -21,14 +21,12 @@ def test_a_program_that_is_missing_skips_a_test_and_fails_it_in_ci(
         conftest.pytest_runtest_setup(request.node)
 
 
-@pytest.mark.parametrize("in_ci", [False, True])
-def test_a_user_who_is_not_root_runs_no_tests_which_fails_in_ci(
-    in_ci: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_user_who_is_not_root_runs_no_tests(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(make.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(make, "IN_CI", in_ci)
     monkeypatch.setattr(make.signal, "signal", lambda *_: None)
-    assert make.main([]) == int(in_ci)
+    assert make.main([]) == 0
     assert capsys.readouterr().out == "tests across hosts were not run: only root may make network namespaces\n"
 
 
