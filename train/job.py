@@ -37,7 +37,7 @@ from clearspan.train.engine.checkpoint import CheckpointError
 from clearspan.train.engine.loop import Trainer, total_steps
 from clearspan.train.engine.precision import check_ranks, resolve_precision
 from clearspan.train.engine.ranks import ReportedElsewhereError, agreed, gathered, join_ranks, one_machine
-from clearspan.train.engine.signals import PREFIX, leave_to_rank_0, reports
+from clearspan.train.engine.signals import PREFIX, leave_to_first_rank, reports
 from clearspan.train.export import SKELETON, check_replaceable, export, save_skeleton
 from clearspan.train.recipe import load_recipe, to_yaml
 from clearspan.train.selection.dev_score import evaluator
@@ -291,7 +291,7 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
             dist.destroy_process_group()
     if is_finished:
         return 0
-    leave_to_rank_0()
+    leave_to_first_rank()
     return STOPPED
 
 
@@ -308,7 +308,7 @@ def failed(problem: str, code: int = 1, types: tuple[str, ...] = ()) -> int:
             process chooses the type of the exception that it raises; () if there is no error to name.
     """
     machines.tell(problem, code)
-    leave_to_rank_0()
+    leave_to_first_rank()
     if problem:
         report(Failure(PREFIX, problem, code, types=types))
     return code

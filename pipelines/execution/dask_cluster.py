@@ -27,7 +27,7 @@ def is_of_dask(result: Any) -> bool:
     return type(result).__module__ == "apache_beam.runners.dask.dask_runner"
 
 
-class _Workers:
+class Workers:
     """The workers of a cluster. It prints a line when one is lost, and when none is left or one joins again.
 
     Args:
@@ -73,7 +73,7 @@ def wait(result: Any) -> None:
     try:
         # Not `scheduler_info`, whose result a timer of the client replaces by one without workers.
         identity = client.sync(client.scheduler.identity, n_workers=-1)
-        workers = _Workers(scheduler, set(identity["workers"]))
+        workers = Workers(scheduler, set(identity["workers"]))
         client.subscribe_topic("all", workers.on_event)
         result.wait_until_finish()
         is_finished = all(future.status == "finished" for future in result.futures)

@@ -136,19 +136,8 @@ def meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCPS
 
 
 def _connected(place: Place, address: str, port: int, ranks: int, listener: int | None = None) -> TCPStore:
-    """Return a connection to rank 0's store.
-
-    torch would wait longer, and without end for a program of others that listens on the port and does not answer.
-
-    Args:
-        place: the place of this rank.
-        address, port: the address of the store.
-        ranks: the number of ranks.
-        listener: number of the socket on which this process shall serve the store; None if it is no server.
-
-    Raises:
-        MachineError: there is no connection within JOIN_S seconds.
-    """
+    """Return a connection to rank 0's store, which `listener` serves if it is given; wait at most JOIN_S seconds."""
+    # In a thread: torch would wait for ever for another program that listens on the port and does not answer.
     made: list[TCPStore] = []
 
     def connect() -> None:
@@ -168,11 +157,7 @@ def _connected(place: Place, address: str, port: int, ranks: int, listener: int 
 
 
 def _roll_call(store: TCPStore, place: Place, ranks: int) -> list[Place]:
-    """Return the places of all ranks, when they have come.
-
-    Raises:
-        MachineError: one has not come within JOIN_S seconds, or has failed.
-    """
+    """Return the places of all ranks, when they have come; raise MachineError if one has not within JOIN_S seconds."""
     store.set(f"beat/{place.rank}", "0")
     store.set(f"place/{place.rank}", json.dumps(place))
     missing = _wait(store, [f"place/{rank}" for rank in range(ranks)], JOIN_S)
@@ -216,11 +201,7 @@ def _meet_all(store: TCPStore, keys: list[str]) -> None:
 
 
 def _wait(store: TCPStore, keys: list[str], seconds: float) -> list[str]:
-    """Wait until the store has all keys; return those that it lacks after so many seconds.
-
-    Raises:
-        MachineError: a rank has failed meanwhile, or rank 0 has ended.
-    """
+    """Wait until the store has all keys; return those that it lacks then; raise MachineError if a rank has failed."""
     end = time.monotonic() + seconds
     try:
         while missing := [key for key in keys if not store.check([key])]:
@@ -240,7 +221,7 @@ def _reported(store: TCPStore) -> str:
     return f"{Place(*place)} ended: {line}"
 
 
-class _Watch:
+class Watch:
     """Signs of life of all ranks, sent and read by threads of this process. One process has one watch."""
 
     def __init__(self) -> None:
@@ -381,7 +362,7 @@ class _Watch:
 
 
 _AGAIN = continue_with("resume", "run it again, with --resume if a checkpoint is there")
-_watch = _Watch()
+_watch = Watch()
 explain, tell, end = _watch.explain, _watch.tell, _watch.end
 
 

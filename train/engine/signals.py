@@ -159,7 +159,7 @@ def reports() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
-def leave_to_rank_0() -> None:
+def leave_to_first_rank() -> None:
     """Wait for 20 seconds (`REPORTING_S`) in a rank that failed, so that its machine's first rank can report the error.
 
     The launcher ends all ranks of its machine as soon as the process of one has failed. Without the wait, it could end
