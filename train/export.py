@@ -25,14 +25,14 @@ from clearspan.cli.command import Command, Printed, Result
 from clearspan.common import files, terminal
 from clearspan.common.errors import PipelineError
 from clearspan.common.hub import model_folder, reference
-from clearspan.common.model_folder import INFERENCE, EncoderError, model_name, read_json
+from clearspan.common.model_folder import EncoderError, model_name, read_json
 from clearspan.common.model_forms import check_folder as check_model_folder
 from clearspan.common.options import Flag
 from clearspan.common.terminal import UsageError
 from clearspan.retrieval.retrieval_set import RetrievalSet
 from clearspan.train.card import NO_STEP, PREPARED, UNCHANGED, Origin, card, read_scores
 from clearspan.train.portable import make_portable
-from clearspan.train.run_folder import ADAPTER, check_adapted
+from clearspan.train.run_folder import ADAPTER, INFERENCE, check_adapted
 from clearspan.train.runtimes import FormatFigures, Formats, add_formats, held_out_texts, summary
 
 KIND, SKELETON = "model", "encoder"

@@ -26,7 +26,7 @@ from clearspan.common.checksummed import dump_checksummed, load_checksummed
 from clearspan.common.checksummed_folder import FolderChangedError, check_folder, set_aside
 from clearspan.common.encoder.fingerprint import OTHERS, digest, model_sha256
 from clearspan.common.hub import is_reference, model_folder
-from clearspan.common.model_folder import INFERENCE, EncoderError, read_json
+from clearspan.common.model_folder import EncoderError, read_json
 from clearspan.common.records import MissingDataError
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
@@ -37,6 +37,8 @@ from clearspan.train.recipe import is_written, load_saved, to_file
 RECIPE, INPUTS, CHECKPOINTS, MODEL = "recipe.yaml", "inputs.json", "checkpoints", "model"
 METRICS = "metrics.jsonl"
 """Names in a run's folder. The exported model is a checksummed folder of the kind MODEL."""
+INFERENCE = "inference.json"
+"""The file, in the folder `encoder` of a run, that says how the exported model embeds texts."""
 ADAPTER = "adapter"
 """The folder in a model folder that holds the LoRA adapter which was merged into its weights."""
 TAG = re.compile(r"step-(\d{8,})")
